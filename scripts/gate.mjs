@@ -1,0 +1,76 @@
+// `npm test`: the whole gate. Static checks first, two at a time, then the tests; it ends at the first
+// failure. The last line is always `N passed, N failed`. Arguments go to vitest.
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { prepare } from './lib/prepare.mjs';
+import { inProject, main, runNode, StepFailed } from './lib/project.mjs';
+
+const tool = (path) => inProject('node_modules', path);
+
+const STATIC_CHECKS = [
+  { title: 'lint', args: [tool('eslint/bin/eslint.js'), '--max-warnings', '0', '.'] },
+  { title: 'types', args: [tool('typescript/bin/tsc'), '--noEmit', '-p', 'tsconfig.json'] },
+  { title: 'format', args: [tool('prettier/bin/prettier.cjs'), '--check', '--log-level', 'warn', '.'] },
+  { title: 'generated files', args: [inProject('scripts/generate.mjs'), '--check'] },
+].filter(({ args }) => existsSync(args[0]));
+
+const heading = (title, verdict) => console.log(`\n=== ${title}: ${verdict}`);
+
+/** Runs the checks on two lanes and reports each whole, so that their output never mixes. */
+async function runStaticChecks() {
+  const waiting = [...STATIC_CHECKS];
+  let failed = 0;
+  const lane = async () => {
+    while (failed === 0 && waiting.length > 0) {
+      const { title, args } = waiting.shift();
+      const { code, output } = await runNode(args);
+      heading(title, code === 0 ? 'ok' : 'FAILED');
+      if (code === 0) continue;
+      console.log(output.trim());
+      failed += 1;
+    }
+  };
+  await Promise.all([lane(), lane()]);
+  return { passed: 0, failed };
+}
+
+/** A file that could not be collected has no tests to count, so it counts as one failure itself. */
+function countTests(reportPath, code) {
+  if (!existsSync(reportPath)) return { passed: 0, failed: 1 };
+  const report = JSON.parse(readFileSync(reportPath, 'utf8'));
+  const brokenFiles = report.testResults.filter(
+    ({ status, assertionResults }) => status === 'failed' && assertionResults.length === 0,
+  );
+  const failed = report.numFailedTests + brokenFiles.length;
+  return { passed: report.numPassedTests, failed: Math.max(failed, code === 0 ? 0 : 1) };
+}
+
+async function runTests(extraArgs) {
+  const directory = mkdtempSync(join(tmpdir(), 'runledger-gate-'));
+  const report = join(directory, 'vitest.json');
+  heading('tests', 'vitest');
+  try {
+    const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`];
+    const { code } = await runNode([tool('vitest/vitest.mjs'), 'run', ...reporters, ...extraArgs], {
+      capture: false,
+    });
+    return countTests(report, code);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+let result = { passed: 0, failed: 1 };
+await main(async () => {
+  try {
+    await prepare({ say: console.log });
+  } catch (error) {
+    heading('prepare', 'FAILED');
+    throw error;
+  }
+  result = await runStaticChecks();
+  if (result.failed === 0) result = await runTests(process.argv.slice(2));
+  if (result.failed > 0) throw new StepFailed('\nThe gate is not passed.');
+});
+console.log(`${result.passed} passed, ${result.failed} failed`);

@@ -1,0 +1,50 @@
+// The port to a sales channel. Owns the words in which the runner and any connector talk about price
+// changes; knows no technology. One folder beside this file per technology implements it.
+
+export interface PriceChange {
+  /** The same for every attempt at one target, so that the channel can recognise a repeat. */
+  readonly idempotencyKey: string;
+  readonly externalId: string;
+  /** Minor units of `currency`. */
+  readonly unitAmount: number;
+  readonly currency: string;
+}
+
+/** The machine-readable reason on a target: what an operator groups and filters by. */
+export type FailureCode = 'RATE_LIMITED' | 'TIMEOUT' | 'AUTH' | 'INVALID' | 'CONFLICT' | 'UPSTREAM';
+
+export type Outcome =
+  | { readonly kind: 'applied' }
+  | {
+      readonly kind: 'retryable';
+      readonly code: FailureCode;
+      readonly message: string;
+      /** Only when the channel named a delay itself. */
+      readonly retryAfterMs?: number;
+    }
+  | { readonly kind: 'permanent'; readonly code: FailureCode; readonly message: string };
+
+export interface ItemOutcome {
+  readonly externalId: string;
+  readonly outcome: Outcome;
+}
+
+export interface Channel {
+  /** The most items that one `applyPrices` should be given. */
+  readonly maxBatch: number;
+
+  /**
+   * Sets prices. Yields outcomes as the channel's answers come in, so that one slow call does not hold
+   * back what is already known; every item gets exactly one outcome before the iteration ends. It never
+   * throws for a failure of the channel: that is an outcome. When `signal` aborts, the calls under way
+   * are cut and the iteration ends; an item without an outcome then is simply not known to be applied.
+   */
+  applyPrices(batch: readonly PriceChange[], signal: AbortSignal): AsyncIterable<readonly ItemOutcome[]>;
+
+  /** Reads prices in bulk, in minor units of `currency`; an id that the channel does not know is missing. */
+  fetchPrices(
+    externalIds: readonly string[],
+    currency: string,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<string, number>>;
+}

@@ -1,0 +1,86 @@
+// A rule run: price changes pushed to one sales channel, target by target. Owns its machine and how the
+// states of its targets roll up into its own.
+
+import { defineMachine, type EventOf, type StateOf } from './machine.js';
+
+export const ruleRunMachine = defineMachine({
+  name: 'rule_run',
+  title: 'Rule run',
+  table: 'rule_run',
+  states: ['PREVIEW', 'QUEUED', 'APPLYING', 'APPLIED', 'PARTIAL', 'FAILED', 'ROLLED_BACK', 'CANCELLED'],
+  initial: 'PREVIEW',
+  finalStates: ['ROLLED_BACK'],
+  events: {
+    queue: {
+      from: ['PREVIEW'],
+      to: 'QUEUED',
+      actors: ['API', 'SYSTEM'],
+      condition: 'a person or a schedule asks for it, and it has targets',
+    },
+    start: { from: ['QUEUED'], to: 'APPLYING', actors: ['WORKER'], condition: 'a worker picks it up' },
+    complete: { from: ['APPLYING'], to: 'APPLIED', actors: ['WORKER'], condition: 'every target is applied' },
+    complete_partially: {
+      from: ['APPLYING'],
+      to: 'PARTIAL',
+      actors: ['WORKER'],
+      condition: 'nothing is left to try, and some targets failed',
+    },
+    fail: {
+      from: ['APPLYING'],
+      to: 'FAILED',
+      actors: ['WORKER'],
+      condition: 'a critical error, or every target failed',
+    },
+    retry_failed: {
+      from: ['PARTIAL'],
+      to: 'APPLYING',
+      actors: ['API'],
+      condition: 'a person asks to retry failed targets',
+    },
+    retry_all: {
+      from: ['FAILED'],
+      to: 'APPLYING',
+      actors: ['API'],
+      condition: 'a person asks to retry the whole run',
+    },
+    roll_back: {
+      from: ['APPLIED', 'PARTIAL', 'CANCELLED'],
+      to: 'ROLLED_BACK',
+      actors: ['API', 'WORKER', 'SYSTEM'],
+      condition: 'rollback was asked for, and the last applied target is set back',
+    },
+    cancel: {
+      from: ['PREVIEW', 'QUEUED', 'APPLYING'],
+      to: 'CANCELLED',
+      actors: ['API'],
+      condition: 'a person stops it; work in flight settles with its true result',
+    },
+  },
+});
+
+export type RuleRunStatus = StateOf<typeof ruleRunMachine>;
+export type RuleRunEvent = EventOf<typeof ruleRunMachine>;
+
+export interface TargetCounts {
+  readonly total: number;
+  readonly preview: number;
+  readonly queued: number;
+  readonly applying: number;
+  readonly applied: number;
+  readonly failed: number;
+  readonly rolledBack: number;
+  readonly cancelled: number;
+}
+
+/** The event that an APPLYING run's counts call for; null while any target is still under way. */
+export function rollUp(counts: TargetCounts): 'complete' | 'complete_partially' | 'fail' | null {
+  if (counts.preview + counts.queued + counts.applying > 0) return null;
+  if (counts.applied === counts.total) return 'complete';
+  return counts.failed === counts.total ? 'fail' : 'complete_partially';
+}
+
+/** 0..1: what has come to an end over all there is. */
+export function progressOf(counts: TargetCounts): number {
+  if (counts.total === 0) return 0;
+  return (counts.total - counts.preview - counts.queued - counts.applying) / counts.total;
+}

@@ -1,0 +1,261 @@
+// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz and
+// /readyz. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped error;
+// stop() lets requests in flight finish, within a bound, and leaves no handle open. Called by app.
+
+import type { AddressInfo } from 'node:net';
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { ApolloServer } from '@apollo/server';
+import { fastifyApolloHandler } from '@as-integrations/fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type RouteHandlerMethod,
+} from 'fastify';
+import type { GraphQLFormattedError, GraphQLSchema } from 'graphql';
+import type { Logger } from 'pino';
+import type { Viewer } from '../domain/viewer.js';
+import { AppError } from '../errors.js';
+import { createApollo } from './apollo.js';
+import { credentialsFromRequest, type Credentials } from './auth.js';
+import { ErrorPresenter, httpStatusOf } from './errors.js';
+import { Health, type Readiness } from './health.js';
+import { renderLandingPage } from './landing-page.js';
+import { DEFAULT_LIMITS, type Limits } from './limits.js';
+import { SubscriptionExecutor } from './subscription.js';
+import { SubscriptionSockets } from './websocket.js';
+
+export interface ServerOptions {
+  readonly schema: GraphQLSchema;
+  /** The viewer these credentials belong to; refuses by an AppError (UNAUTHENTICATED, UNAVAILABLE). */
+  readonly authenticate: (credentials: Credentials) => Promise<Viewer>;
+  /** The context value of one operation, or of one event of a subscription. */
+  readonly createContext: (viewer: Viewer) => object | Promise<object>;
+  readonly isReady: () => Promise<Readiness>;
+  readonly log: Logger;
+  readonly host: string;
+  /** 0 takes any free port. */
+  readonly port: number;
+  readonly limits?: Partial<Limits>;
+}
+
+const PATH = '/graphql';
+/** A whole request must have arrived in this time, or a slow sender could hold its connection for ever. */
+const REQUEST_TIMEOUT_MS = 60_000;
+
+const SECURITY_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'x-frame-options': 'DENY',
+  'cross-origin-resource-policy': 'same-origin',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+} as const;
+
+export class GraphqlServer {
+  private readonly http: FastifyInstance;
+  private readonly apollo: ApolloServer<object>;
+  private readonly sockets: SubscriptionSockets;
+  private readonly errors: ErrorPresenter;
+  private readonly health: Health;
+  private readonly limits: Limits;
+  private readonly contexts = new WeakMap<FastifyRequest, object>();
+  private readonly inFlight = new InFlight();
+  private stopping: Promise<void> | null = null;
+
+  static async start(options: ServerOptions): Promise<GraphqlServer> {
+    const server = new GraphqlServer(options);
+    await server.listen();
+    return server;
+  }
+
+  private constructor(private readonly options: ServerOptions) {
+    const { schema, log, authenticate, createContext } = options;
+    this.limits = { ...DEFAULT_LIMITS, ...options.limits };
+    this.errors = new ErrorPresenter(log);
+    this.health = new Health(options.isReady, log);
+    const { errors, limits } = this;
+    this.apollo = createApollo<object>({ schema, limits, errors, log });
+    const executor = new SubscriptionExecutor(schema, limits, createContext);
+    this.sockets = new SubscriptionSockets({ authenticate, executor, errors, limits, log });
+    this.http = this.createHttp();
+  }
+
+  get port(): number {
+    return (this.http.server.address() as AddressInfo).port;
+  }
+
+  /** The GraphQL endpoint, as a client on this machine would write it. */
+  get url(): string {
+    const { host } = this.options;
+    const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host.includes(':') ? `[${host}]` : host;
+    return `http://${name}:${this.port}${PATH}`;
+  }
+
+  /** Refuses new work, closes the sockets, lets requests in flight finish, then closes the port. */
+  stop(): Promise<void> {
+    this.stopping ??= this.drain();
+    return this.stopping;
+  }
+
+  private async listen(): Promise<void> {
+    await this.apollo.start();
+    this.addRoutes(fastifyApolloHandler(this.apollo, { context: (request) => this.contextOf(request) }));
+    this.http.server.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head));
+    try {
+      await this.http.listen({ host: this.options.host, port: this.options.port });
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  private async drain(): Promise<void> {
+    this.health.startDraining();
+    await this.sockets.close();
+    await this.inFlight.settled(this.limits.drainMs);
+    // Whoever is still here has had their time; close() waits for connections that are not idle.
+    this.http.server.closeAllConnections();
+    await this.http.close();
+    await this.apollo.stop();
+  }
+
+  private createHttp(): FastifyInstance {
+    const http = Fastify({
+      loggerInstance: this.options.log as FastifyBaseLogger,
+      disableRequestLogging: true,
+      bodyLimit: this.limits.bodyBytes,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      // We answer in our own shape while we drain.
+      return503OnClosing: false,
+    });
+    // Anything but JSON is refused: forms and plain text are what a foreign page can send unasked.
+    http.removeContentTypeParser('text/plain');
+    http.addHook('onRequest', async (_request, reply) => void reply.headers(SECURITY_HEADERS));
+    http.addHook('onResponse', async (request, reply) => this.logResponse(request, reply));
+    http.setErrorHandler((error, _request, reply) => this.replyWithError(reply, error));
+    http.setNotFoundHandler((request, reply) => {
+      const message = `There is nothing at ${request.method} ${pathOf(request.url)}; GraphQL is at ${PATH}.`;
+      return reply.code(404).send({ errors: [{ message, extensions: { code: 'NOT_FOUND' } }] });
+    });
+    return http;
+  }
+
+  private addRoutes(runGraphql: RouteHandlerMethod): void {
+    this.http.get('/', (_request, reply) => reply.redirect(PATH));
+    this.http.get('/healthz', (_request, reply) => reply.send({ status: 'live' }));
+    this.http.get('/readyz', async (_request, reply) => {
+      const readiness = await this.health.check();
+      return reply.code(readiness.ready ? 200 : 503).send(readiness);
+    });
+    // A preflight gets an answer, and no permission.
+    this.http.options(PATH, (_request, reply) =>
+      reply.code(204).header('allow', 'GET, POST, OPTIONS').send(),
+    );
+    this.http.route({
+      method: ['GET', 'POST'],
+      url: PATH,
+      onRequest: (request, reply) => this.admit(request, reply),
+      handler: runGraphql,
+    });
+  }
+
+  private async admit(request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+    if (request.method === 'GET' && request.headers.accept?.includes('text/html') === true) {
+      const { html, contentSecurityPolicy } = renderLandingPage(PATH);
+      void reply.headers({ 'content-security-policy': contentSecurityPolicy, 'cache-control': 'no-store' });
+      return reply.type('text/html; charset=utf-8').send(html);
+    }
+    if (this.health.draining) {
+      void reply.header('connection', 'close');
+      throw new AppError('UNAVAILABLE', 'The server is stopping; send the request again.');
+    }
+    this.inFlight.track(reply);
+    const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
+    const viewer = await this.options.authenticate(credentialsFromRequest(caller));
+    this.contexts.set(request, await this.options.createContext(viewer));
+    return undefined;
+  }
+
+  private contextOf(request: FastifyRequest): Promise<object> {
+    const context = this.contexts.get(request);
+    if (!context) throw new AppError('UNAUTHENTICATED', 'This request has not been admitted.');
+    return Promise.resolve(context);
+  }
+
+  private replyWithError(reply: FastifyReply, error: unknown): FastifyReply {
+    const { status, shown } = this.describe(error);
+    if (status === 401) void reply.header('www-authenticate', 'Bearer');
+    // Fastify hangs up on a body that is too large; a client that is still sending would then see a
+    // broken connection instead of this answer. Node reads and drops the rest.
+    if (status === 413) reply.removeHeader('connection');
+    return reply
+      .code(status)
+      .type('application/json; charset=utf-8')
+      .send({ errors: [shown] });
+  }
+
+  private describe(error: unknown): { status: number; shown: GraphQLFormattedError } {
+    const { statusCode, code } = error as { statusCode?: number; code?: string };
+    if (error instanceof AppError || statusCode === undefined || statusCode >= 500) {
+      const shown = this.errors.present(error);
+      return { status: httpStatusOf(shown), shown };
+    }
+    const message = this.explain(statusCode, code, (error as Error).message);
+    return { status: statusCode, shown: { message, extensions: { code: 'BAD_USER_INPUT' } } };
+  }
+
+  private explain(status: number, code: string | undefined, message: string): string {
+    if (status === 413) return `The request body is larger than ${this.limits.bodyBytes} bytes.`;
+    if (status === 415) return 'The request body must be JSON, sent with Content-Type: application/json.';
+    return code === 'FST_ERR_CTP_INVALID_JSON_BODY' ? 'The request body is not valid JSON.' : message;
+  }
+
+  private logResponse(request: FastifyRequest, reply: FastifyReply): void {
+    // Neither headers nor the query string: both can carry secrets.
+    const { method, url } = request;
+    const ms = Math.round(reply.elapsedTime);
+    this.options.log.debug({ method, path: pathOf(url), status: reply.statusCode, ms }, 'request');
+  }
+
+  private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    if (this.health.draining) return refuseUpgrade(socket, '503 Service Unavailable');
+    if (pathOf(request.url ?? '') !== PATH) return refuseUpgrade(socket, '404 Not Found');
+    this.sockets.accept(request, socket, head);
+  }
+}
+
+/** Counts the requests whose response is not yet on its way. */
+class InFlight {
+  private count = 0;
+  private whenNone: (() => void) | null = null;
+
+  track(reply: FastifyReply): void {
+    this.count += 1;
+    reply.raw.once('close', () => {
+      this.count -= 1;
+      if (this.count === 0) this.whenNone?.();
+    });
+  }
+
+  async settled(withinMs: number): Promise<void> {
+    if (this.count === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, withinMs);
+      this.whenNone = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
+
+function pathOf(url: string): string {
+  return url.split('?', 1)[0] ?? '';
+}
+
+function refuseUpgrade(socket: Duplex, status: string): void {
+  socket.on('error', () => socket.destroy());
+  socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`, () => socket.destroy());
+}

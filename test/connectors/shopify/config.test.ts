@@ -1,0 +1,45 @@
+import { describe, expect, test } from 'vitest';
+import { parseShopifyConfig } from '../../../src/connectors/shopify/config.js';
+
+const sound = {
+  endpoint: 'https://shop.example/admin/api/2026-10/graphql.json',
+  accessToken: 'shpat_1',
+  callTimeoutMs: 30_000,
+};
+
+describe('parseShopifyConfig', () => {
+  test('takes a sound config as it is', () => {
+    expect(parseShopifyConfig(sound)).toEqual(sound);
+  });
+
+  test.each(['127.0.0.1:4010', 'localhost:4010', '[::1]:4010'])('takes http on %s', (host) => {
+    const endpoint = `http://${host}/admin/api/2026-10/graphql.json`;
+    expect(parseShopifyConfig({ ...sound, endpoint }).endpoint).toBe(endpoint);
+  });
+
+  test.each([
+    ['http elsewhere', { endpoint: 'http://shop.example/admin/api/2026-10/graphql.json' }],
+    ['another protocol', { endpoint: 'ftp://shop.example/admin/api/2026-10/graphql.json' }],
+    ['another path', { endpoint: 'https://shop.example/graphql' }],
+    ['no address', { endpoint: 'shop' }],
+    ['a token with a line break', { accessToken: 'a\nb' }],
+    ['an empty token', { accessToken: '' }],
+    ['a timeout of zero', { callTimeoutMs: 0 }],
+    ['a timeout that no timer holds', { callTimeoutMs: 2 ** 31 }],
+    ['a field that is not known', { retries: 3 }],
+  ])('refuses %s', (_, fault) => {
+    expect(() => parseShopifyConfig({ ...sound, ...fault })).toThrow(
+      expect.objectContaining({ code: 'INVALID_INPUT' }),
+    );
+  });
+
+  test.each([null, 'text', []])('refuses %j', (json) => {
+    expect(() => parseShopifyConfig(json)).toThrow(expect.objectContaining({ code: 'INVALID_INPUT' }));
+  });
+
+  test('names every fault, and never the token', () => {
+    const wrong = { endpoint: 'shop', accessToken: 'secret token', callTimeoutMs: -1 };
+    expect(() => parseShopifyConfig(wrong)).toThrow(/endpoint.*accessToken.*callTimeoutMs/);
+    expect(() => parseShopifyConfig(wrong)).not.toThrow(/secret/);
+  });
+});
