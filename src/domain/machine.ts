@@ -84,7 +84,11 @@ export function findFaults(machine: Machine): string[] {
 }
 
 function findUnknownStates(machine: Machine, transitions: readonly Transition[]): string[] {
-  const named = [machine.initial, ...machine.finalStates, ...transitions.flatMap(({ from, to }) => [from, to])];
+  const named = [
+    machine.initial,
+    ...machine.finalStates,
+    ...transitions.flatMap(({ from, to }) => [from, to]),
+  ];
   const unknown = new Set(named.filter((state) => !machine.states.includes(state)));
   return [...unknown].map((state) => `unknown state ${state}`);
 }

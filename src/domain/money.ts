@@ -16,10 +16,19 @@ export function isUnitAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
+// ISO 4217's own exponents where they are not 2. Not Intl's: it rounds to what is customary in cash, differs
+// for HUF or IDR, and would change what stored amounts mean with an upgrade of Node.
+const EXPONENTS: ReadonlyMap<string, number> = new Map([
+  ...'BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF'
+    .split(' ')
+    .map((c) => [c, 0] as const),
+  ...'BHD IQD JOD KWD LYD OMR TND'.split(' ').map((c) => [c, 3] as const),
+  ...'CLF UYW'.split(' ').map((c) => [c, 4] as const),
+]);
+
 /** How many decimals the currency has: 2 for EUR, 0 for JPY, 3 for KWD. */
 export function currencyExponent(currency: string): number {
-  const format = new Intl.NumberFormat('en', { style: 'currency', currency });
-  return format.resolvedOptions().maximumFractionDigits ?? 2;
+  return EXPONENTS.get(currency) ?? 2;
 }
 
 /** 1999 EUR → "19.99"; 1999 JPY → "1999". */

@@ -10,14 +10,24 @@ export const opsRunMachine = defineMachine({
   initial: 'queued',
   finalStates: ['success', 'failed', 'cancelled'],
   events: {
-    claim: { from: ['queued'], to: 'claimed', actors: ['WORKER'], condition: 'a worker asks for the next run' },
+    claim: {
+      from: ['queued'],
+      to: 'claimed',
+      actors: ['WORKER'],
+      condition: 'a worker asks for the next run',
+    },
     start: {
       from: ['claimed'],
       to: 'running',
       actors: ['WORKER'],
       condition: 'the worker that claimed it appends its first event',
     },
-    succeed: { from: ['running'], to: 'success', actors: ['WORKER'], condition: 'the worker reports success' },
+    succeed: {
+      from: ['running'],
+      to: 'success',
+      actors: ['WORKER'],
+      condition: 'the worker reports success',
+    },
     fail: { from: ['running'], to: 'failed', actors: ['WORKER'], condition: 'the worker reports a failure' },
     cancel: {
       from: ['queued', 'claimed', 'running'],

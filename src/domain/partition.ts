@@ -10,7 +10,12 @@ export const partitionMachine = defineMachine({
   initial: 'pending',
   finalStates: ['completed'],
   events: {
-    start: { from: ['pending'], to: 'running', actors: ['WORKER'], condition: 'a worker reads its first page' },
+    start: {
+      from: ['pending'],
+      to: 'running',
+      actors: ['WORKER'],
+      condition: 'a worker reads its first page',
+    },
     complete: { from: ['running'], to: 'completed', actors: ['WORKER'], condition: 'the last page is in' },
     fail: {
       from: ['running'],

@@ -14,7 +14,12 @@ export const ruleTargetMachine = defineMachine({
   finalStates: ['ROLLED_BACK', 'CANCELLED'],
   events: {
     include: { from: ['PREVIEW'], to: 'QUEUED', actors: ['API'], condition: 'its run is queued' },
-    claim: { from: ['QUEUED'], to: 'APPLYING', actors: ['WORKER'], condition: 'a worker takes a lease on it' },
+    claim: {
+      from: ['QUEUED'],
+      to: 'APPLYING',
+      actors: ['WORKER'],
+      condition: 'a worker takes a lease on it',
+    },
     succeed: {
       from: ['APPLYING'],
       to: 'APPLIED',
@@ -40,7 +45,12 @@ export const ruleTargetMachine = defineMachine({
       actors: ['API', 'WORKER'],
       condition: 'the channel has its former price again',
     },
-    cancel: { from: ['PREVIEW', 'QUEUED'], to: 'CANCELLED', actors: ['API'], condition: 'its run is cancelled' },
+    cancel: {
+      from: ['PREVIEW', 'QUEUED'],
+      to: 'CANCELLED',
+      actors: ['API'],
+      condition: 'its run is cancelled',
+    },
   },
 });
 
@@ -105,7 +115,8 @@ export function checkTargets(inputs: readonly TargetInput[], runCurrency: string
 
 function findExternalIdFault(externalId: string, seen: ReadonlySet<string>): string | null {
   if (externalId.trim() === '') return 'must not be empty';
-  if (externalId.length > MAX_EXTERNAL_ID_LENGTH) return `is longer than ${MAX_EXTERNAL_ID_LENGTH} characters`;
+  if (externalId.length > MAX_EXTERNAL_ID_LENGTH)
+    return `is longer than ${MAX_EXTERNAL_ID_LENGTH} characters`;
   // PostgreSQL's text cannot hold it.
   if (externalId.includes('\0')) return 'must not contain a NUL character';
   return seen.has(externalId) ? `${externalId} is given twice` : null;
@@ -154,7 +165,8 @@ export function settlementOf(
 ): Settlement {
   if (outcome.kind === 'applied') return { event: 'succeed' };
   const { code, message } = outcome;
-  if (outcome.kind === 'permanent' || isExhausted(policy, attempts)) return { event: 'exhaust', code, message };
+  if (outcome.kind === 'permanent' || isExhausted(policy, attempts))
+    return { event: 'exhaust', code, message };
   const throttled = code === 'RATE_LIMITED';
   const delayMs = outcome.retryAfterMs ?? nextDelayMs(policy, attempts, throttled, random);
   return { event: 'retry', delayMs, code, message };

@@ -31,10 +31,20 @@ export const workerLoopMachine = defineMachine({
       actors: ['WORKER'],
       condition: 'expired leases were taken back, or were looked for a moment ago',
     },
-    find: { from: ['POLLING'], to: 'CLAIMING', actors: ['WORKER'], condition: 'some run has work that is due' },
+    find: {
+      from: ['POLLING'],
+      to: 'CLAIMING',
+      actors: ['WORKER'],
+      condition: 'some run has work that is due',
+    },
     find_nothing: { from: ['POLLING'], to: 'BACKOFF', actors: ['WORKER'], condition: 'no run has' },
     rest: { from: ['BACKOFF'], to: 'IDLE', actors: ['WORKER'], condition: 'the length of the rest is known' },
-    wake: { from: ['IDLE'], to: 'CONNECTING', actors: ['WORKER'], condition: 'the rest is over or a bell rang' },
+    wake: {
+      from: ['IDLE'],
+      to: 'CONNECTING',
+      actors: ['WORKER'],
+      condition: 'the rest is over or a bell rang',
+    },
     claim: { from: ['CLAIMING'], to: 'PROCESSING', actors: ['WORKER'], condition: 'leases were taken' },
     miss: { from: ['CLAIMING'], to: 'POLLING', actors: ['WORKER'], condition: 'another worker was faster' },
     succeed: {

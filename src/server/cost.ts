@@ -2,7 +2,14 @@
 // state its own price as `complexity`; otherwise it costs 1, and a page (`first`) costs its content times its
 // length. Called by apollo and subscription, for a document that is already valid.
 
-import { getOperationAST, GraphQLError, validate, type DocumentNode, type GraphQLSchema } from 'graphql';
+import {
+  getNamedType,
+  getOperationAST,
+  GraphQLError,
+  validate,
+  type DocumentNode,
+  type GraphQLSchema,
+} from 'graphql';
 import {
   createComplexityRule,
   fieldExtensionsEstimator,
@@ -22,11 +29,17 @@ const LONGEST_PAGE = 1_000;
 const declared = fieldExtensionsEstimator();
 
 const priceOfField: ComplexityEstimator = (args) => {
-  if (args.field.name === '__typename' || args.type.name === 'PageInfo') return 0;
+  if (isFree(args)) return 0;
   const price = declared(args) ?? priceByShape(args);
   // A negative price (first: -1000) would pay for other fields.
   return Math.max(price, 1);
 };
+
+/** What comes with its object or its page anyway. */
+function isFree({ field, type }: ComplexityEstimatorArgs): boolean {
+  const pageInfo = 'PageInfo';
+  return field.name === '__typename' || type.name === pageInfo || getNamedType(field.type).name === pageInfo;
+}
 
 function priceByShape({ args, childComplexity }: ComplexityEstimatorArgs): number {
   const first: unknown = args['first'];

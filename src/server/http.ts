@@ -8,6 +8,7 @@ import type { Duplex } from 'node:stream';
 import type { ApolloServer } from '@apollo/server';
 import { fastifyApolloHandler } from '@as-integrations/fastify';
 import Fastify, {
+  LogController,
   type FastifyBaseLogger,
   type FastifyInstance,
   type FastifyReply,
@@ -124,7 +125,7 @@ export class GraphqlServer {
   private createHttp(): FastifyInstance {
     const http = Fastify({
       loggerInstance: this.options.log as FastifyBaseLogger,
-      disableRequestLogging: true,
+      logController: new LogController({ disableRequestLogging: true }),
       bodyLimit: this.limits.bodyBytes,
       requestTimeout: REQUEST_TIMEOUT_MS,
       // We answer in our own shape while we drain.

@@ -23,13 +23,18 @@ export function isUnavailable(error: unknown): boolean {
   if (error instanceof AppError) return error.code === 'UNAVAILABLE';
   const fault = readFault(error);
   if (fault) return UNAVAILABLE.test(fault.code);
-  return error instanceof Error && /Connection terminated|timeout exceeded when trying to connect/.test(error.message);
+  return (
+    error instanceof Error &&
+    /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
+  );
 }
 
 export function translateError(error: unknown): unknown {
   if (error instanceof AppError) return error;
   if (isUnavailable(error)) {
-    return new AppError('UNAVAILABLE', 'The database cannot be reached; try again shortly.', { cause: error });
+    return new AppError('UNAVAILABLE', 'The database cannot be reached; try again shortly.', {
+      cause: error,
+    });
   }
   const fault = readFault(error);
   return fault ? (translateFault(fault, error) ?? error) : error;

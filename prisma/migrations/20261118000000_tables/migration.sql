@@ -348,7 +348,7 @@ CREATE UNIQUE INDEX "catalog_item_tenant_id_external_id_key" ON "catalog_item"("
 
 CREATE INDEX "raw_item_run_id_idx" ON "raw_item"("run_id");
 
-CREATE INDEX "rule_run_tenant_id_created_at_id_idx" ON "rule_run"("tenant_id", "created_at", "id");
+CREATE INDEX "rule_run_tenant_id_id_idx" ON "rule_run"("tenant_id", "id");
 
 CREATE INDEX "rule_run_channel_id_idx" ON "rule_run"("channel_id");
 

@@ -161,7 +161,7 @@ CREATE TRIGGER rule_run_birth BEFORE INSERT ON rule_run
 CREATE TRIGGER rule_run_first_seq BEFORE INSERT ON rule_run
   FOR EACH ROW EXECUTE FUNCTION begin_run_ledger();
 CREATE TRIGGER rule_run_guard BEFORE UPDATE ON rule_run
-  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR OLD.status_from IS NOT NULL)
+  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR NEW.status_from IS NOT NULL)
   EXECUTE FUNCTION rule_run_guard();
 CREATE TRIGGER rule_run_created AFTER INSERT ON rule_run
   REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION rule_run_record();
@@ -230,9 +230,10 @@ BEGIN
   FOR added IN SELECT run_id, count(*)::integer AS n FROM changed GROUP BY run_id ORDER BY run_id LOOP
     UPDATE rule_run
     SET last_seq = last_seq + 1, total_count = total_count + added.n, preview_count = preview_count + added.n
-    WHERE id = added.run_id
+    WHERE id = added.run_id AND status = 'PREVIEW'
     RETURNING * INTO run;
-    IF run.status <> 'PREVIEW' THEN
+    IF NOT FOUND THEN
+      SELECT * INTO run FROM rule_run WHERE id = added.run_id;
       RAISE EXCEPTION USING
         ERRCODE = 'RL002',
         MESSAGE = format('rule_run %s is %s: only a PREVIEW run takes targets', run.id, run.status);
@@ -309,7 +310,7 @@ $$;
 CREATE TRIGGER rule_target_birth BEFORE INSERT ON rule_target
   FOR EACH ROW EXECUTE FUNCTION guard_birth('rule_target');
 CREATE TRIGGER rule_target_guard BEFORE UPDATE ON rule_target
-  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR OLD.status_from IS NOT NULL)
+  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR NEW.status_from IS NOT NULL)
   EXECUTE FUNCTION rule_target_guard();
 CREATE TRIGGER rule_target_added AFTER INSERT ON rule_target
   REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION rule_target_add();
@@ -381,7 +382,7 @@ CREATE TRIGGER run_metadata_birth BEFORE INSERT ON run_metadata
 CREATE TRIGGER run_metadata_first_seq BEFORE INSERT ON run_metadata
   FOR EACH ROW EXECUTE FUNCTION begin_run_ledger();
 CREATE TRIGGER run_metadata_guard BEFORE UPDATE ON run_metadata
-  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR OLD.status_from IS NOT NULL)
+  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR NEW.status_from IS NOT NULL)
   EXECUTE FUNCTION pipeline_run_guard();
 CREATE TRIGGER run_metadata_created AFTER INSERT ON run_metadata
   REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION pipeline_run_record();
@@ -465,7 +466,7 @@ $$;
 CREATE TRIGGER worker_runs_birth BEFORE INSERT ON worker_runs
   FOR EACH ROW EXECUTE FUNCTION guard_birth('partition');
 CREATE TRIGGER worker_runs_guard BEFORE UPDATE ON worker_runs
-  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR OLD.status_from IS NOT NULL)
+  FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status OR NEW.status_from IS NOT NULL)
   EXECUTE FUNCTION partition_guard();
 CREATE TRIGGER worker_runs_moved AFTER UPDATE ON worker_runs
   REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION partition_record();

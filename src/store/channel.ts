@@ -1,0 +1,79 @@
+// Sales channels and supplier sources: reading them, and registering the sandbox's.
+
+import type { Viewer } from '../domain/viewer.js';
+import { translated, type Database } from './db.js';
+import { isUuid, newId } from './id.js';
+import type { Channel, Source } from './prisma/client.js';
+
+export type ChannelRow = Channel;
+export type SourceRow = Source;
+
+export function listChannels(db: Database, viewer: Viewer): Promise<ChannelRow[]> {
+  return translated(
+    db.prisma.channel.findMany({ where: { tenantId: viewer.tenantId }, orderBy: { name: 'asc' } }),
+  );
+}
+
+export function findChannels(db: Database, viewer: Viewer, ids: readonly string[]): Promise<ChannelRow[]> {
+  return translated(
+    db.prisma.channel.findMany({ where: { tenantId: viewer.tenantId, id: { in: ids.filter(isUuid) } } }),
+  );
+}
+
+export function listSources(db: Database, viewer: Viewer): Promise<SourceRow[]> {
+  return translated(
+    db.prisma.source.findMany({ where: { tenantId: viewer.tenantId }, orderBy: { name: 'asc' } }),
+  );
+}
+
+export async function findSource(db: Database, viewer: Viewer, id: string): Promise<SourceRow | null> {
+  if (!isUuid(id)) return null;
+  return translated(db.prisma.source.findFirst({ where: { tenantId: viewer.tenantId, id } }));
+}
+
+/** How to reach a channel, whoever's it is: for the runner, which serves every tenant. */
+export async function readChannelConfig(
+  db: Database,
+  channelId: string,
+): Promise<{ readonly kind: string; readonly name: string; readonly config: unknown }> {
+  return translated(
+    db.prisma.channel.findUniqueOrThrow({
+      where: { id: channelId },
+      select: { kind: true, name: true, config: true },
+    }),
+  );
+}
+
+export interface Registration {
+  readonly tenantId: string;
+  readonly name: string;
+  readonly kind: string;
+  readonly config: Readonly<Record<string, string | number | boolean>>;
+}
+
+/** Registers a channel under its name, or points the one that has it elsewhere. */
+export async function registerChannel(
+  db: Database,
+  { tenantId, name, kind, config }: Registration,
+): Promise<void> {
+  await translated(
+    db.prisma.channel.upsert({
+      where: { tenantId_name: { tenantId, name } },
+      create: { id: newId(), tenantId, name, kind, config },
+      update: { kind, config, updatedAt: new Date() },
+    }),
+  );
+}
+
+export async function registerSource(
+  db: Database,
+  { tenantId, name, kind, config }: Registration,
+): Promise<void> {
+  await translated(
+    db.prisma.source.upsert({
+      where: { tenantId_name: { tenantId, name } },
+      create: { id: newId(), tenantId, name, kind, config },
+      update: { kind, config, updatedAt: new Date() },
+    }),
+  );
+}

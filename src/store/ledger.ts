@@ -1,0 +1,106 @@
+// The ledger: reading it, and appending the lines that are no transition (the database writes those
+// itself). `seq` is taken under the run's row lock, so lines appear in commit order without a gap.
+
+import type { EventLevel, RunKind } from '../domain/run.js';
+import type { Viewer } from '../domain/viewer.js';
+import type { Connection, Database } from './db.js';
+import { isRowNumber, isUuid } from './id.js';
+import { toPage, type Page } from './page.js';
+
+export interface RunEventRow {
+  readonly runId: string;
+  readonly seq: number;
+  readonly tenantId: string;
+  readonly runKind: RunKind;
+  readonly type: string;
+  readonly level: EventLevel;
+  readonly message: string;
+  readonly payload: Record<string, unknown>;
+  readonly actor: string;
+  readonly targetId: string | null;
+  readonly createdAt: Date;
+}
+
+export interface Line {
+  readonly type: string;
+  readonly level: EventLevel;
+  readonly message: string;
+  readonly payload: Readonly<Record<string, unknown>>;
+  readonly targetId?: string;
+}
+
+const COLUMNS = `run_id AS "runId", seq, tenant_id AS "tenantId", run_kind AS "runKind", type, level, message,
+  payload, actor, target_id AS "targetId", created_at AS "createdAt"`;
+
+export async function listRunEvents(
+  db: Database,
+  viewer: Viewer,
+  request: { readonly runId: string; readonly first: number; readonly after: number },
+): Promise<Page<RunEventRow>> {
+  const rows = await readLedger(db, viewer, request.runId, request.after, request.first + 1);
+  return toPage(rows, request.first, request.after);
+}
+
+/** Up to `limit` lines of a run after `seq`, in order. */
+export async function readLedger(
+  db: Database,
+  viewer: Viewer,
+  runId: string,
+  after: number,
+  limit: number,
+): Promise<RunEventRow[]> {
+  if (!isUuid(runId)) return [];
+  return db.query<RunEventRow>(
+    `SELECT ${COLUMNS} FROM run_event
+     WHERE run_id = $1 AND seq > $2 AND tenant_id = $3 ORDER BY seq LIMIT $4`,
+    [runId, after, viewer.tenantId, limit],
+  );
+}
+
+/** The histories of many targets in one read, each in order. */
+export async function listTargetHistories(
+  db: Database,
+  viewer: Viewer,
+  targetIds: readonly string[],
+): Promise<Map<string, RunEventRow[]>> {
+  const histories = new Map<string, RunEventRow[]>(targetIds.map((id) => [id, []]));
+  const rows = await db.query<RunEventRow>(
+    `SELECT ${COLUMNS} FROM run_event
+     WHERE target_id = ANY($1::bigint[]) AND tenant_id = $2 ORDER BY target_id, seq`,
+    [targetIds.filter(isRowNumber), viewer.tenantId],
+  );
+  for (const row of rows) histories.get(row.targetId!)?.push(row);
+  return histories;
+}
+
+/** Appends lines to a rule run's ledger. */
+export async function appendRuleRunLines(
+  connection: Connection,
+  runId: string,
+  lines: readonly Line[],
+): Promise<void> {
+  if (lines.length === 0) return;
+  await connection.query(
+    `WITH run AS (
+       UPDATE rule_run SET last_seq = last_seq + $2 WHERE id = $1 RETURNING id, tenant_id, last_seq
+     ), bell AS (
+       SELECT ring_bell('RULE', id, last_seq, tenant_id) FROM run
+     )
+     INSERT INTO run_event
+       (run_id, seq, tenant_id, run_kind, type, level, message, payload, actor, target_id, created_at)
+     SELECT run.id, run.last_seq - $2 + line.ordinal, run.tenant_id, 'RULE', line.type, line.level::event_level,
+       line.message, line.payload, ledger_actor(), line.target_id, clock_timestamp()
+     FROM run, bell,
+       unnest($3::text[], $4::text[], $5::text[], $6::jsonb[], $7::bigint[])
+         WITH ORDINALITY AS line (type, level, message, payload, target_id, ordinal)`,
+    [
+      runId,
+      lines.length,
+      lines.map(({ type }) => type),
+      lines.map(({ level }) => level),
+      lines.map(({ message }) => message),
+      lines.map(({ payload }) => JSON.stringify(payload)),
+      lines.map(({ targetId }) => targetId ?? null),
+    ],
+  );
+}

@@ -1,0 +1,139 @@
+// Rule targets: adding them to a preview and reading them.
+
+import { AppError } from '../errors.js';
+import {
+  checkTargets,
+  MAX_TARGETS_PER_CALL,
+  type CheckedTargets,
+  type RuleTargetStatus,
+  type TargetInput,
+} from '../domain/rule-target.js';
+import type { Viewer } from '../domain/viewer.js';
+import type { Connection, Database } from './db.js';
+import { isRowNumber } from './id.js';
+import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+
+export interface RuleTargetRow {
+  readonly id: string;
+  readonly runId: string;
+  readonly externalId: string;
+  readonly status: RuleTargetStatus;
+  readonly currency: string;
+  readonly beforeAmount: number;
+  readonly afterAmount: number;
+  readonly attempts: number;
+  readonly nextAttemptAt: Date | null;
+  readonly errorCode: string | null;
+  readonly errorMessage: string | null;
+  readonly appliedAt: Date | null;
+  readonly rolledBackAt: Date | null;
+}
+
+// Amounts fit a double: they were checked to be safe integers on the way in.
+const COLUMNS = `id::text AS id, run_id AS "runId", external_id AS "externalId", status, currency,
+  before_amount::float8 AS "beforeAmount", after_amount::float8 AS "afterAmount", attempts,
+  next_attempt_at AS "nextAttemptAt", error_code AS "errorCode", error_message AS "errorMessage",
+  applied_at AS "appliedAt", rolled_back_at AS "rolledBackAt"`;
+
+const MAX_FAULTS_SHOWN = 20;
+
+/** Checks targets as clients give them, or refuses with the path of each fault. */
+export function requireTargets(inputs: readonly TargetInput[], runCurrency: string | null): CheckedTargets {
+  if (inputs.length > MAX_TARGETS_PER_CALL) {
+    throw new AppError(
+      'LIMIT_EXCEEDED',
+      `${inputs.length} targets are more than the ${MAX_TARGETS_PER_CALL} that one call takes; add the rest with addRuleTargets.`,
+      { field: ['input', 'targets'], details: { limit: MAX_TARGETS_PER_CALL, given: inputs.length } },
+    );
+  }
+  const checked = checkTargets(inputs, runCurrency);
+  const first = checked.faults[0];
+  if (!first) return checked;
+  const field = (path: readonly string[]) => ['input', 'targets', ...path];
+  throw new AppError('INVALID_INPUT', `${field(first.path).join('.')} ${first.message}`, {
+    field: field(first.path),
+    details: {
+      faultCount: checked.faults.length,
+      faults: checked.faults
+        .slice(0, MAX_FAULTS_SHOWN)
+        .map(({ path, message }) => ({ field: field(path), message })),
+    },
+  });
+}
+
+/** Inserts targets into a run that the caller has locked. */
+export async function insertTargets(
+  connection: Connection,
+  run: { readonly id: string; readonly tenantId: string },
+  { targets, currency }: CheckedTargets,
+): Promise<void> {
+  if (targets.length === 0) return;
+  const inserted = await connection.query(
+    `INSERT INTO rule_target (run_id, tenant_id, currency, external_id, before_amount, after_amount)
+     SELECT $1, $2, $3, new.external_id, new.before_amount, new.after_amount
+     FROM unnest($4::text[], $5::bigint[], $6::bigint[]) AS new (external_id, before_amount, after_amount)
+     ON CONFLICT (run_id, external_id) DO NOTHING`,
+    [
+      run.id,
+      run.tenantId,
+      currency,
+      targets.map(({ externalId }) => externalId),
+      targets.map(({ beforeAmount }) => beforeAmount),
+      targets.map(({ afterAmount }) => afterAmount),
+    ],
+  );
+  if (inserted.rowCount !== targets.length) throw duplicateTargets(targets.length - (inserted.rowCount ?? 0));
+}
+
+// Thrown inside the transaction, so that what did go in goes out again.
+function duplicateTargets(count: number): AppError {
+  const subject = count === 1 ? '1 target is' : `${count} targets are`;
+  return new AppError('CONFLICT', `${subject} in the run already: an external id stands once in a run.`, {
+    field: ['input', 'targets'],
+    details: { duplicates: count },
+  });
+}
+
+export async function listRuleTargets(
+  db: Database,
+  viewer: Viewer,
+  request: {
+    readonly runId: string;
+    readonly first: number;
+    readonly after: string | null;
+    readonly status: readonly RuleTargetStatus[] | null;
+  },
+): Promise<Page<RuleTargetRow>> {
+  const after = request.after === null ? '0' : decodeTargetCursor(request.after);
+  const rows = await db.query<RuleTargetRow>(
+    `SELECT ${COLUMNS} FROM rule_target
+     WHERE run_id = $1 AND tenant_id = $2 AND id > $3 AND ($4::text[] IS NULL OR status = ANY($4))
+     ORDER BY id LIMIT $5`,
+    [request.runId, viewer.tenantId, after, request.status, request.first + 1],
+  );
+  return toPage(rows, request.first, request.after);
+}
+
+export function targetCursor(target: RuleTargetRow): string {
+  return encodeCursor(target.id);
+}
+
+function decodeTargetCursor(cursor: string): string {
+  const id = decodeCursor(cursor, 1)[0]!;
+  if (!isRowNumber(id))
+    throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a target.', { field: ['after'] });
+  return id;
+}
+
+export async function findRuleTarget(
+  db: Database,
+  viewer: Viewer,
+  id: string,
+): Promise<RuleTargetRow | null> {
+  if (!isRowNumber(id)) return null;
+  const rows = await db.query<RuleTargetRow>(
+    `SELECT ${COLUMNS} FROM rule_target WHERE id = $1 AND tenant_id = $2`,
+    [id, viewer.tenantId],
+  );
+  return rows[0] ?? null;
+}
