@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { parseShopifyConfig } from '../../../src/connectors/shopify/config.js';
+import { parseSettings } from '../../../src/connectors/settings.js';
+import { SHOPIFY_SETTINGS, type ShopifyConfig } from '../../../src/connectors/shopify/config.js';
 
 const sound = {
   endpoint: 'https://shop.example/admin/api/2026-10/graphql.json',
@@ -7,14 +8,16 @@ const sound = {
   callTimeoutMs: 30_000,
 };
 
-describe('parseShopifyConfig', () => {
+const parse = (json: unknown): ShopifyConfig => parseSettings('Shopify channel', SHOPIFY_SETTINGS, json);
+
+describe('the settings of a Shopify channel', () => {
   test('takes a sound config as it is', () => {
-    expect(parseShopifyConfig(sound)).toEqual(sound);
+    expect(parse(sound)).toEqual(sound);
   });
 
   test.each(['127.0.0.1:4010', 'localhost:4010', '[::1]:4010'])('takes http on %s', (host) => {
     const endpoint = `http://${host}/admin/api/2026-10/graphql.json`;
-    expect(parseShopifyConfig({ ...sound, endpoint }).endpoint).toBe(endpoint);
+    expect(parse({ ...sound, endpoint }).endpoint).toBe(endpoint);
   });
 
   test.each([
@@ -28,18 +31,16 @@ describe('parseShopifyConfig', () => {
     ['a timeout that no timer holds', { callTimeoutMs: 2 ** 31 }],
     ['a field that is not known', { retries: 3 }],
   ])('refuses %s', (_, fault) => {
-    expect(() => parseShopifyConfig({ ...sound, ...fault })).toThrow(
-      expect.objectContaining({ code: 'INVALID_INPUT' }),
-    );
+    expect(() => parse({ ...sound, ...fault })).toThrow(expect.objectContaining({ code: 'INVALID_INPUT' }));
   });
 
   test.each([null, 'text', []])('refuses %j', (json) => {
-    expect(() => parseShopifyConfig(json)).toThrow(expect.objectContaining({ code: 'INVALID_INPUT' }));
+    expect(() => parse(json)).toThrow(expect.objectContaining({ code: 'INVALID_INPUT' }));
   });
 
   test('names every fault, and never the token', () => {
     const wrong = { endpoint: 'shop', accessToken: 'secret token', callTimeoutMs: -1 };
-    expect(() => parseShopifyConfig(wrong)).toThrow(/endpoint.*accessToken.*callTimeoutMs/);
-    expect(() => parseShopifyConfig(wrong)).not.toThrow(/secret/);
+    expect(() => parse(wrong)).toThrow(/endpoint.*accessToken.*callTimeoutMs/);
+    expect(() => parse(wrong)).not.toThrow(/secret/);
   });
 });

@@ -5,7 +5,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import type { Channel, Outcome, PriceChange } from '../../../src/connectors/channel.js';
-import { parseShopifyConfig } from '../../../src/connectors/shopify/config.js';
+import { parseSettings } from '../../../src/connectors/settings.js';
+import { SHOPIFY_SETTINGS } from '../../../src/connectors/shopify/config.js';
 import { SYSTEM_CLOCK, type Clock } from '../../../src/connectors/shopify/cost-budget.js';
 import { ShopifyChannel } from '../../../src/connectors/shopify/shopify-channel.js';
 
@@ -41,7 +42,10 @@ export function connectTo(
   clock: Clock = SYSTEM_CLOCK,
 ): ShopifyChannel {
   const { adminUrl: endpoint, accessToken } = shop;
-  return new ShopifyChannel(parseShopifyConfig({ endpoint, accessToken, callTimeoutMs }), clock);
+  return new ShopifyChannel(
+    parseSettings('Shopify channel', SHOPIFY_SETTINGS, { endpoint, accessToken, callTimeoutMs }),
+    clock,
+  );
 }
 
 export interface ShopCall {

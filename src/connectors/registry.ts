@@ -1,0 +1,55 @@
+// The kinds of channel there are. Owns the shape of a channel's config: the connector's own settings, and
+// beside them one reserved key, `policy`. Used by the runner to open a channel, and before a config is saved.
+
+import type { z } from 'zod';
+import type { Channel } from './channel.js';
+import { mergePolicy, POLICY_SETTINGS, type ChannelPolicy } from './policy.js';
+import { findFaults, unsound } from './settings.js';
+import { SHOPIFY_SETTINGS } from './shopify/config.js';
+import { ShopifyChannel } from './shopify/shopify-channel.js';
+
+/** What a config need not say. */
+export interface ChannelDefaults extends Pick<ChannelPolicy, 'retry' | 'circuit'> {
+  readonly callTimeoutMs: number;
+}
+
+export interface OpenedChannel {
+  readonly channel: Channel;
+  readonly policy: ChannelPolicy;
+}
+
+/** Reads the settings of one kind, and opens a channel when they are sound. */
+type Kind = (settings: unknown) => { readonly channel: Channel } | { readonly error: z.ZodError };
+
+const KINDS: Readonly<Record<string, Kind>> = {
+  shopify: kind(SHOPIFY_SETTINGS, (settings) => new ShopifyChannel(settings)),
+};
+
+export const CHANNEL_KINDS: readonly string[] = Object.keys(KINDS);
+
+/** Throws INVALID_INPUT that names every fault of the kind, the settings and the policy. */
+export function openChannel(kindName: string, config: unknown, defaults: ChannelDefaults): OpenedChannel {
+  const found = Object.hasOwn(KINDS, kindName) ? KINDS[kindName] : undefined;
+  if (!found)
+    throw unsound('channel', [{ field: ['kind'], message: `is one of ${CHANNEL_KINDS.join(', ')}` }]);
+  const { policy = {}, ...given } = asObject(config);
+  const opened = found({ callTimeoutMs: defaults.callTimeoutMs, ...given });
+  const figures = POLICY_SETTINGS.safeParse(policy);
+  if ('channel' in opened && figures.success) {
+    return { channel: opened.channel, policy: mergePolicy(figures.data, defaults) };
+  }
+  const settingFaults = 'error' in opened ? findFaults(opened.error) : [];
+  throw unsound(`${kindName} channel`, [...settingFaults, ...findFaults(figures.error, 'policy')]);
+}
+
+function kind<Settings>(schema: z.ZodType<Settings>, open: (settings: Settings) => Channel): Kind {
+  return (json) => {
+    const parsed = schema.safeParse(json);
+    return parsed.success ? { channel: open(parsed.data) } : { error: parsed.error };
+  };
+}
+
+function asObject(config: unknown): Readonly<Record<string, unknown>> {
+  if (typeof config === 'object' && config !== null && !Array.isArray(config)) return { ...config };
+  throw unsound('channel', [{ field: [], message: 'must be an object' }]);
+}
