@@ -1,5 +1,5 @@
-// API keys. Only a hash is kept: a key has 256 random bits, so a plain SHA-256 of it cannot be searched.
-// The key itself is shown once, when it is made.
+// API keys. Only a hash is kept: a key that is made here has 256 random bits, so a plain SHA-256 of it cannot
+// be searched (a configured one is as strong as its owner made it). The key itself is shown once.
 
 import { createHash, randomBytes } from 'node:crypto';
 import { AppError } from '../errors.js';
@@ -18,7 +18,7 @@ export interface NewApiKey {
 }
 
 const BOOTSTRAP_NAME = 'bootstrap';
-const PREFIX_LENGTH = 8;
+const MAX_PREFIX_LENGTH = 8;
 const MAX_NAME_LENGTH = 100;
 /** How stale `last used` may be: a write per request would cost more than the request. */
 const LAST_USED_GRAIN_MS = 60_000;
@@ -31,6 +31,15 @@ export async function createApiKey(
     throw new AppError('INVALID_INPUT', `name must have 1 to ${MAX_NAME_LENGTH} characters.`, {
       field: ['input', 'name'],
     });
+  }
+  if (input.name === BOOTSTRAP_NAME) {
+    throw new AppError(
+      'INVALID_INPUT',
+      `${BOOTSTRAP_NAME} is the name of the configured key; choose another.`,
+      {
+        field: ['input', 'name'],
+      },
+    );
   }
   const secret = `rl_${randomBytes(32).toString('base64url')}`;
   const key = await insertKey(db, input, secret);
@@ -63,7 +72,7 @@ export async function installBootstrapKey(db: Database, secret: string): Promise
   await translated(
     db.prisma.apiKey.upsert({
       where: { hash },
-      create: { id: newId(), ...values, prefix: secret.slice(0, PREFIX_LENGTH), hash },
+      create: { id: newId(), ...values, prefix: prefixOf(secret), hash },
       update: { ...values, revokedAt: null },
     }),
   );
@@ -86,18 +95,16 @@ export function listApiKeys(db: Database, tenantId: string): Promise<ApiKeyRow[]
   );
 }
 
+/** Revoking twice is revoking once: the first time stands. */
 export async function revokeApiKey(db: Database, tenantId: string, id: string): Promise<ApiKeyRow> {
-  const revoked = isUuid(id)
-    ? await translated(
-        db.prisma.apiKey.updateManyAndReturn({
-          where: { id, tenantId },
-          data: { revokedAt: new Date() },
-          omit: { hash: true },
-        }),
-      )
-    : [];
-  if (!revoked[0]) throw notFound('API key', id, ['input', 'id']);
-  return revoked[0];
+  if (!isUuid(id)) throw notFound('API key', id, ['input', 'id']);
+  const where = { id, tenantId };
+  await translated(
+    db.prisma.apiKey.updateMany({ where: { ...where, revokedAt: null }, data: { revokedAt: new Date() } }),
+  );
+  const key = await translated(db.prisma.apiKey.findFirst({ where, omit: { hash: true } }));
+  if (!key) throw notFound('API key', id, ['input', 'id']);
+  return key;
 }
 
 /** Whether anybody could authenticate at all. */
@@ -114,12 +121,17 @@ function insertKey(db: Database, input: NewApiKey, secret: string): Promise<ApiK
         tenantId,
         name,
         role,
-        prefix: secret.slice(0, PREFIX_LENGTH),
+        prefix: prefixOf(secret),
         hash: hashKey(secret),
       },
       omit: { hash: true },
     }),
   );
+}
+
+/** What people recognise a key by. Of a short one little is shown: the prefix is kept in the clear. */
+function prefixOf(secret: string): string {
+  return secret.slice(0, Math.min(MAX_PREFIX_LENGTH, Math.floor(secret.length / 4)));
 }
 
 function hashKey(secret: string): string {

@@ -231,7 +231,8 @@ function toWhere(viewer: Viewer, filter: RuleRunFilter): Prisma.RuleRunWhereInpu
   if (isGiven(correlationId)) where.correlationId = correlationId;
   if (createdAfter || createdBefore) {
     where.createdAt = {
-      ...(createdAfter ? { gt: createdAfter } : {}),
+      // Rows have microseconds, clients see milliseconds: a run is not after the time that it shows.
+      ...(createdAfter ? { gte: new Date(createdAfter.getTime() + 1) } : {}),
       ...(createdBefore ? { lt: createdBefore } : {}),
     };
   }
