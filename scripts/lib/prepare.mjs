@@ -108,6 +108,18 @@ const STEPS = [
   },
 ];
 
+/** Only the tests and the type checker need it, so that a start does not wait for it. */
+const DOCUMENTS = {
+  title: 'Generating typed documents',
+  stamp: inProject('test/generated', '.stamp'),
+  inputs: () => ({
+    files: [lockfile, inProject('codegen.yml'), inProject('schema.graphql')],
+    directories: [inProject('test')],
+  }),
+  run: () =>
+    runTool('graphql-codegen', [inProject('node_modules/@graphql-codegen/cli/esm/bin.js'), '--silent']),
+};
+
 const isFresh = (step) =>
   existsSync(step.stamp) && readFileSync(step.stamp, 'utf8') === fingerprint(step.inputs());
 
@@ -120,15 +132,22 @@ async function bringUpToDate(step, say) {
   writeFileSync(step.stamp, fingerprint(step.inputs()));
 }
 
+function withPrepareLock(say, body) {
+  const path = inProject('.cache', 'prepare.lock');
+  const onWait = (pid) => say(`Waiting for another start of this clone (pid ${pid}, .cache/prepare.lock) …`);
+  return withLock(path, onWait, body);
+}
+
 /** Makes the clone ready to run; throws StepFailed with the failing tool's output. */
 export async function prepare({ say = console.error } = {}) {
   checkNode();
   if (STEPS.every(isFresh)) return;
-  await withLock(
-    inProject('.cache', 'prepare.lock'),
-    (pid) => say(`Waiting for another start of this clone (pid ${pid}, .cache/prepare.lock) …`),
-    async () => {
-      for (const step of STEPS) await bringUpToDate(step, say);
-    },
-  );
+  await withPrepareLock(say, async () => {
+    for (const step of STEPS) await bringUpToDate(step, say);
+  });
+}
+
+/** Types the documents in the tests, by the committed schema. */
+export async function prepareDocuments({ say = console.error } = {}) {
+  if (!isFresh(DOCUMENTS)) await withPrepareLock(say, () => bringUpToDate(DOCUMENTS, say));
 }

@@ -1,7 +1,7 @@
 // A rule run: price changes pushed to one sales channel, target by target. Owns its machine and how the
 // states of its targets roll up into its own.
 
-import { defineMachine, type EventOf, type StateOf } from './machine.js';
+import { defineMachine, nextState, type EventOf, type StateOf } from './machine.js';
 
 export const ruleRunMachine = defineMachine({
   name: 'rule_run',
@@ -83,4 +83,38 @@ export function rollUp(counts: TargetCounts): 'complete' | 'complete_partially' 
 export function progressOf(counts: TargetCounts): number {
   if (counts.total === 0) return 0;
   return (counts.total - counts.preview - counts.queued - counts.applying) / counts.total;
+}
+
+/** What a person may ask of a run; each is a mutation. */
+export type RuleRunAction =
+  'QUEUE' | 'CANCEL' | 'PAUSE' | 'RESUME' | 'RETRY_FAILED' | 'RETRY_ALL' | 'ROLL_BACK' | 'RECONCILE';
+
+interface Askable {
+  readonly status: RuleRunStatus;
+  readonly paused: boolean;
+  readonly counts: TargetCounts;
+}
+
+/** When an action would not be refused. Those that are an event of the machine are allowed where that is. */
+const ACTIONS: Readonly<Record<RuleRunAction, (run: Askable) => boolean>> = {
+  QUEUE: (run) => canFire(run, 'queue') && run.counts.total > 0,
+  CANCEL: (run) => canFire(run, 'cancel'),
+  PAUSE: (run) => isUnderWay(run) && !run.paused,
+  RESUME: (run) => isUnderWay(run) && run.paused,
+  RETRY_FAILED: (run) => canFire(run, 'retry_failed'),
+  RETRY_ALL: (run) => canFire(run, 'retry_all'),
+  ROLL_BACK: (run) => canFire(run, 'roll_back') && run.counts.applied > 0,
+  RECONCILE: (run) => run.counts.applied > 0,
+};
+
+export function allowedActions(run: Askable): RuleRunAction[] {
+  return (Object.keys(ACTIONS) as RuleRunAction[]).filter((action) => ACTIONS[action](run));
+}
+
+function canFire({ status }: Askable, event: RuleRunEvent): boolean {
+  return nextState(ruleRunMachine, status, event) !== null;
+}
+
+function isUnderWay({ status }: Askable): boolean {
+  return status === 'QUEUED' || status === 'APPLYING';
 }

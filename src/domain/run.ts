@@ -5,3 +5,15 @@ export type RunKind = (typeof RUN_KINDS)[number];
 
 export const EVENT_LEVELS = ['DEBUG', 'INFO', 'WARN', 'ERROR'] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
+
+const OPS_PREFIX = 'run-';
+
+/** A run's id as people and programs see it: an ops run's begins with `run-`. */
+export function publicRunId(kind: RunKind, id: string): string {
+  return kind === 'OPS' ? `${OPS_PREFIX}${id}` : id;
+}
+
+/** The key of a run's row, from the id that people see. */
+export function storedRunId(publicId: string): string {
+  return publicId.startsWith(OPS_PREFIX) ? publicId.slice(OPS_PREFIX.length) : publicId;
+}

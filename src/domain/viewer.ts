@@ -1,4 +1,5 @@
-// Who is asking. Every verb of the store takes a viewer first, and sees only that viewer's tenant.
+// Who is asking, and what their role lets them ask. Every verb of the store takes a viewer first, and sees
+// only that viewer's tenant.
 
 export const ROLES = ['VIEWER', 'OPERATOR', 'ADMIN', 'WORKER'] as const;
 export type Role = (typeof ROLES)[number];
@@ -9,4 +10,25 @@ export interface Viewer {
   /** How the ledger names them. */
   readonly actor: string;
   readonly keyId: string | null;
+}
+
+/** What an operation of the API needs; a WORKER's key opens nothing but what a worker of ops runs needs. */
+const ALLOWED = {
+  READ: ['VIEWER', 'OPERATOR', 'ADMIN'],
+  /** Start, stop, repeat and undo runs. */
+  OPERATE: ['OPERATOR', 'ADMIN'],
+  /** Change what runs are made of and who may use it: rules, catalog, channels, schedules, keys. */
+  ADMINISTER: ['ADMIN'],
+  /** Read ops runs. */
+  READ_OPS: ['VIEWER', 'OPERATOR', 'ADMIN', 'WORKER'],
+  /** Claim an ops run and report on it. */
+  WORK_OPS: ['OPERATOR', 'ADMIN', 'WORKER'],
+} as const satisfies Record<string, readonly Role[]>;
+
+export type Access = keyof typeof ALLOWED;
+
+export const ACCESSES = Object.keys(ALLOWED) as readonly Access[];
+
+export function isAllowed(role: Role, access: Access): boolean {
+  return (ALLOWED[access] as readonly Role[]).includes(role);
 }

@@ -14,10 +14,15 @@ export function listChannels(db: Database, viewer: Viewer): Promise<ChannelRow[]
   );
 }
 
-export function findChannels(db: Database, viewer: Viewer, ids: readonly string[]): Promise<ChannelRow[]> {
-  return translated(
+export async function findChannels(
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+): Promise<Map<string, ChannelRow>> {
+  const rows = await translated(
     db.prisma.channel.findMany({ where: { tenantId: viewer.tenantId, id: { in: ids.filter(isUuid) } } }),
   );
+  return new Map(rows.map((row) => [row.id, row]));
 }
 
 export function listSources(db: Database, viewer: Viewer): Promise<SourceRow[]> {

@@ -1,0 +1,92 @@
+// What every kind of run shares: its ledger, read page by page or live.
+
+import { Arg, Ctx, FieldResolver, ID, Int, Resolver, Root, Subscription } from 'type-graphql';
+import { publicRunId, storedRunId, type RunKind } from '../domain/run.js';
+import { First, type Connection } from '../schema/page.js';
+import { Run, RunEvent, RunEventConnection, RunKindEnum } from '../schema/run.js';
+import { shape } from '../schema/shape.js';
+import { listRunEvents, type RunEventRow } from '../store/ledger.js';
+import { Needs } from './authorise.js';
+import { connect } from './connect.js';
+import type { Context, RunRow } from './context.js';
+import { showRuleRun } from './rule-run.js';
+
+const EVENTS_PER_PAGE = 100;
+
+@Resolver(() => Run)
+export class RunResolver {
+  @FieldResolver(() => RunEventConnection, { description: 'Its ledger, oldest line first.' })
+  async events(
+    @Root() run: Run,
+    @First(EVENTS_PER_PAGE, 1000) first: number | null,
+    @Arg('after', () => Int, {
+      nullable: true,
+      defaultValue: 0,
+      description: 'The seq after which to begin.',
+    })
+    after: number | null,
+    @Ctx() { db, viewer }: Context,
+  ): Promise<Connection<RunEvent>> {
+    const page = await listRunEvents(db, viewer, {
+      runId: storedRunId(run.id),
+      first: first ?? EVENTS_PER_PAGE,
+      after: after ?? 0,
+    });
+    return connect(page, showRunEvent, ({ seq }) => String(seq));
+  }
+
+  @Needs('READ')
+  @Subscription(() => RunEvent, {
+    subscribe: ({ args, context }: { args: RunEventsArgs; context: Context }) =>
+      context.feed.runEvents(context.viewer, args.runId, args.after ?? 0),
+    description:
+      'Every line of a run’s ledger after `after`: first what is there, then live; none missing, none twice, in order.',
+  })
+  runEvents(
+    @Root() event: RunEventRow,
+    @Arg('runId', () => ID, { description: 'The run, of any kind.' }) _runId: string,
+    @Arg('after', () => Int, {
+      nullable: true,
+      defaultValue: 0,
+      description: 'The last seq that the client has; 0 for all of it.',
+    })
+    _after: number | null,
+  ): RunEvent {
+    return showRunEvent(event);
+  }
+
+  @Needs('READ')
+  @Subscription(() => Run, {
+    subscribe: ({ args, context }: { args: RunChangedArgs; context: Context }) =>
+      context.feed.runChanges(context.viewer, { kind: args.kind ?? null, projectId: args.projectId ?? null }),
+    description: 'Any run that changed, as it is now: for a board.',
+  })
+  runChanged(
+    @Root() row: RunRow,
+    @Arg('kind', () => RunKindEnum, { nullable: true, description: 'Only runs of this kind.' })
+    _kind: RunKind | null,
+    @Arg('projectId', () => String, { nullable: true, description: 'Only runs of this project.' })
+    _projectId: string | null,
+  ): Run {
+    return showRun(row);
+  }
+}
+
+interface RunEventsArgs {
+  readonly runId: string;
+  readonly after?: number | null;
+}
+
+interface RunChangedArgs {
+  readonly kind?: RunKind | null;
+  readonly projectId?: string | null;
+}
+
+export function showRunEvent(row: RunEventRow): RunEvent {
+  const runId = publicRunId(row.runKind, row.runId);
+  return shape(RunEvent, { ...row, runId, id: `${runId}:${row.seq}` });
+}
+
+function showRun({ run }: RunRow): Run {
+  return showRuleRun(run);
+}

@@ -1,0 +1,121 @@
+// Rule runs: price changes pushed to one sales channel.
+
+import { Field, Float, Int, ObjectType } from 'type-graphql';
+import type { RuleRunAction, RuleRunStatus, TargetCounts as Counts } from '../domain/rule-run.js';
+import { Node } from './node.js';
+import { defineEnum } from './enum.js';
+import { countedConnectionOf } from './page.js';
+import { Payload } from './payload.js';
+import { PricingRule } from './pricing-rule.js';
+import { Run } from './run.js';
+import { DateTimeScalar } from './scalar.js';
+
+export const RuleRunStatusEnum = defineEnum<RuleRunStatus>('RuleRunStatus', 'Where a rule run stands.', {
+  PREVIEW: 'Proposed: targets can be added and looked at, nothing is sent.',
+  QUEUED: 'Waits for a worker.',
+  APPLYING: 'Prices are being set.',
+  APPLIED: 'Every target is applied.',
+  PARTIAL: 'Nothing is left to try, and some targets failed.',
+  FAILED: 'Every target failed, or a critical error ended it.',
+  ROLLED_BACK: 'What it had applied is set back.',
+  CANCELLED: 'A person stopped it.',
+});
+
+export const RuleRunActionEnum = defineEnum<RuleRunAction>(
+  'RuleRunAction',
+  'What may be asked of a rule run.',
+  {
+    QUEUE: 'queueRuleRun',
+    CANCEL: 'cancelRuleRun',
+    PAUSE: 'pauseRuleRun',
+    RESUME: 'resumeRuleRun',
+    RETRY_FAILED: 'retryFailedTargets',
+    RETRY_ALL: 'retryRuleRun',
+    ROLL_BACK: 'rollBackRuleRun',
+    RECONCILE: 'reconcileRuleRun',
+  },
+);
+
+@ObjectType({ simpleResolvers: true, description: 'How many targets of a run stand where.' })
+export class TargetCounts implements Counts {
+  @Field(() => Int, { description: 'All of them.' })
+  total!: number;
+
+  @Field(() => Int, { description: 'In PREVIEW.' })
+  preview!: number;
+
+  @Field(() => Int, { description: 'QUEUED, first time or again.' })
+  queued!: number;
+
+  @Field(() => Int, { description: 'APPLYING: held by a worker.' })
+  applying!: number;
+
+  @Field(() => Int, { description: 'APPLIED.' })
+  applied!: number;
+
+  @Field(() => Int, { description: 'FAILED: the dead letters.' })
+  failed!: number;
+
+  @Field(() => Int, { description: 'ROLLED_BACK.' })
+  rolledBack!: number;
+
+  @Field(() => Int, { description: 'CANCELLED.' })
+  cancelled!: number;
+}
+
+@ObjectType({
+  implements: [Node, Run],
+  simpleResolvers: true,
+  description: 'Price changes pushed to one sales channel, target by target.',
+})
+export class RuleRun extends Run {
+  /** For the resolver of `channel`. */
+  channelId!: string;
+
+  @Field(() => RuleRunStatusEnum, { description: 'Where it stands.' })
+  status!: RuleRunStatus;
+
+  @Field(() => PricingRule, {
+    nullable: true,
+    description: 'The rule it was made from, as it was then; null when its targets were given.',
+  })
+  rule!: PricingRule | null;
+
+  @Field(() => TargetCounts, { description: 'How many targets stand where.' })
+  counts!: Counts;
+
+  @Field(() => Float, { description: 'From 0 to 1: the targets that came to an end, over all of them.' })
+  progress!: number;
+
+  @Field(() => Boolean, {
+    description: 'Whether a person has asked it to wait; nothing is claimed while it does.',
+  })
+  paused!: boolean;
+
+  @Field(() => String, { description: 'Who made it.' })
+  actor!: string;
+
+  @Field(() => String, { description: 'What its maker filed it under, to find it again; its id by default.' })
+  correlationId!: string;
+
+  @Field(() => String, { description: 'What made it: api, or a schedule.' })
+  source!: string;
+
+  @Field(() => String, {
+    nullable: true,
+    description: 'What ended it, when that was an error of the whole run.',
+  })
+  error!: string | null;
+
+  @Field(() => DateTimeScalar, { nullable: true, description: 'When it was queued.' })
+  queuedAt!: Date | null;
+}
+
+@ObjectType({ simpleResolvers: true, description: 'A page of rule runs, newest first.' })
+export class RuleRunConnection extends countedConnectionOf('RuleRun', () => RuleRun) {}
+
+@ObjectType({ implements: Payload, simpleResolvers: true, description: 'The run as the mutation left it.' })
+export class RuleRunPayload extends Payload {
+  @Field(() => RuleRun, { nullable: true, description: 'Null when the mutation was refused.' })
+  ruleRun!: RuleRun | null;
+}

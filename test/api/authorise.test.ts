@@ -1,0 +1,92 @@
+// Roles, over HTTP and with real keys: every field of Query and Mutation is called as each role, whatever
+// fields there are. What a role may not call is FORBIDDEN before anything else is looked at.
+import {
+  isEnumType,
+  isInputObjectType,
+  isLeafType,
+  isListType,
+  isNonNullType,
+  getNamedType,
+  isRequiredArgument,
+  isRequiredInputField,
+  type GraphQLField,
+  type GraphQLInputType,
+  type GraphQLObjectType,
+} from 'graphql';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ROLES, type Role } from '../../src/domain/viewer.js';
+import { buildGraphqlSchema } from '../../src/resolvers/schema.js';
+import { startApi, type ApiClient, type TestApi } from './support.js';
+
+/** All that a worker of ops runs needs. */
+const FOR_WORKERS = new Set([
+  'Query.opsRun',
+  'Query.opsRuns',
+  'Mutation.claimNextOpsRun',
+  'Mutation.appendOpsRunEvent',
+  'Mutation.heartbeatOpsRun',
+  'Mutation.finishOpsRun',
+  'Subscription.opsRunProgress',
+]);
+
+/** What changes the tenant's own setup rather than a run. */
+const FOR_ADMINS = new Set<string>([]);
+
+const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {
+  VIEWER: (field) => !field.startsWith('Mutation.'),
+  OPERATOR: (field) => !FOR_ADMINS.has(field),
+  ADMIN: () => true,
+  WORKER: (field) => FOR_WORKERS.has(field),
+};
+
+/** The shortest value that fits a type; ids are those of nothing. */
+function literalOf(type: GraphQLInputType): string {
+  if (isNonNullType(type)) return literalOf(type.ofType);
+  if (isListType(type)) return '[]';
+  if (isEnumType(type)) return type.getValues()[0]!.name;
+  if (isInputObjectType(type)) {
+    const fields = Object.values(type.getFields()).filter(isRequiredInputField);
+    return `{ ${fields.map((field) => `${field.name}: ${literalOf(field.type)}`).join(', ')} }`;
+  }
+  return type.name === 'JSON'
+    ? '{}'
+    : type.name === 'Boolean'
+      ? 'true'
+      : ['ID', 'String'].includes(type.name)
+        ? '"x"'
+        : '1';
+}
+
+function callOf(kind: string, field: GraphQLField<unknown, unknown>): string {
+  const args = field.args.filter(isRequiredArgument).map(({ name, type }) => `${name}: ${literalOf(type)}`);
+  const selection = isLeafType(getNamedType(field.type)) ? '' : ' { __typename }';
+  return `${kind} { ${field.name}${args.length > 0 ? `(${args.join(', ')})` : ''}${selection} }`;
+}
+
+function fieldsOf(root: GraphQLObjectType | null | undefined): { name: string; call: string }[] {
+  return Object.values(root?.getFields() ?? {}).map((field) => ({
+    name: `${root!.name}.${field.name}`,
+    call: callOf(root!.name.toLowerCase(), field),
+  }));
+}
+
+const schema = buildGraphqlSchema();
+const overHttp = [...fieldsOf(schema.getQueryType()), ...fieldsOf(schema.getMutationType())];
+
+let api: TestApi;
+const clients = new Map<Role, ApiClient>();
+
+beforeAll(async () => {
+  api = await startApi();
+  for (const role of ROLES) clients.set(role, await api.client(role));
+});
+afterAll(() => api.stop());
+
+describe.each(ROLES)('%s', (role) => {
+  test.each(overHttp)('$name', async ({ name, call }) => {
+    const { errors } = await clients.get(role)!.send(call);
+    const forbidden = errors?.[0]?.extensions.code === 'FORBIDDEN';
+    expect(forbidden).toBe(!MAY_CALL[role](name));
+    for (const error of errors ?? []) expect(error.extensions.code).not.toBe('INTERNAL');
+  });
+});
