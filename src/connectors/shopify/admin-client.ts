@@ -4,10 +4,11 @@
 
 import { createAdminApiClient, type AdminApiClient } from '@shopify/admin-api-client';
 import type { z } from 'zod';
+import { Deadline } from '../deadline.js';
+import { MALFORMED, networkMessage, timeoutFailure, type Failure } from '../failures.js';
 import type { ShopifyConfig } from './config.js';
 import type { CostBudget } from './cost-budget.js';
-import { Deadline } from './deadline.js';
-import { costOf, failureOf, MALFORMED, timeoutFailure, type CallErrors, type Failure } from './failures.js';
+import { costOf, failureOf, type CallErrors } from './failures.js';
 
 export interface AdminCall<T> {
   readonly document: string;
@@ -87,9 +88,8 @@ async function post(endpoint: string, init: RequestInit | undefined): Promise<Re
     // A redirect would carry the access token to another host.
     return await fetch(endpoint, { ...init, redirect: 'error' });
   } catch (error) {
-    // The library keeps the message only, and "fetch failed" alone tells an operator nothing.
-    const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
-    throw new Error(`${error instanceof Error ? error.message : 'fetch failed'}${cause}`, { cause: error });
+    // The library keeps the message only.
+    throw new Error(networkMessage(error), { cause: error });
   }
 }
 

@@ -1,9 +1,9 @@
 // The operations that the connector sends, with the shape their answers must have and the points they are
 // expected to cost. Owns the global ids and the size limit of Shopify's lists.
 
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { toDecimal } from '../../domain/money.js';
+import { callKey } from '../batch.js';
 import type { PriceChange } from '../channel.js';
 import type { AdminCall } from './admin-client.js';
 
@@ -86,13 +86,6 @@ function readCall<Node>(document: string, node: z.ZodType<Node>, externalIds: re
     cost: externalIds.length,
   };
   return call;
-}
-
-/** The same for the same items in any order, so that a repeated call can be recognised. */
-function callKey(items: readonly PriceChange[]): string {
-  const keys = items.map((item) => item.idempotencyKey).sort();
-  if (keys.length === 1) return keys[0]!;
-  return createHash('sha256').update(keys.join('\n')).digest('hex');
 }
 
 function variantGid(externalId: string): string {

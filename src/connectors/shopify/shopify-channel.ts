@@ -2,14 +2,15 @@
 // look up each variant's product, group by product, write, and halve what is refused as a whole. Every
 // item gets exactly one outcome. Used by the runner, one instance per channel.
 
-import { fromDecimal, isCurrency, isUnitAmount } from '../../domain/money.js';
+import { fromDecimal } from '../../domain/money.js';
 import { AppError } from '../../errors.js';
-import type { Channel, ItemOutcome, Outcome, PriceChange } from '../channel.js';
+import { chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
+import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
+import type { Channel, ItemOutcome, PriceChange } from '../channel.js';
+import { invalid, readFailure, type Failure } from '../failures.js';
 import { AdminClient } from './admin-client.js';
-import { CallPool, type CallStep, type PooledCall } from './call-pool.js';
 import type { ShopifyConfig } from './config.js';
 import { CostBudget, SYSTEM_CLOCK, type Clock } from './cost-budget.js';
-import { invalid, isRefusal, type Failure } from './failures.js';
 import { MAX_LIST, pricesCall, productsCall, updateCall, type UserError } from './operations.js';
 import { ProductCache } from './product-cache.js';
 
@@ -36,7 +37,7 @@ export class ShopifyChannel implements Channel {
     if (unsound.length > 0) yield outcomes(unsound, invalid('Not an amount of a known currency'));
     const sound = batch.filter(isMoney);
     const unknown = sound.filter((item) => this.#products.get(item.externalId) === undefined);
-    const calls = [...chunks(unknown).map((items) => this.#lookUp(items)), ...this.#updates(sound)];
+    const calls = [...chunks(unknown, MAX_LIST).map((items) => this.#lookUp(items)), ...this.#updates(sound)];
     yield* new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal).run(calls);
   }
 
@@ -46,7 +47,7 @@ export class ShopifyChannel implements Channel {
     signal: AbortSignal,
   ): Promise<ReadonlyMap<string, number>> {
     const prices = new Map<string, number>();
-    const calls = chunks(externalIds).map((ids) => this.#readPrices(ids, currency));
+    const calls = chunks(externalIds, MAX_LIST).map((ids) => this.#readPrices(ids, currency));
     const pool = new CallPool<readonly [string, number]>(MAX_CALLS_IN_FLIGHT, signal);
     for await (const read of pool.run(calls)) for (const [id, amount] of read) prices.set(id, amount);
     if (signal.aborted) throw new AppError('UNAVAILABLE', 'The reading of prices was cut short');
@@ -81,7 +82,7 @@ export class ShopifyChannel implements Channel {
       else byProduct.set(productId, [item]);
     }
     return [...byProduct].flatMap(([productId, group]) =>
-      chunks(group).map((chunk) => this.#update(productId, chunk)),
+      chunks(group, MAX_LIST).map((chunk) => this.#update(productId, chunk)),
     );
   }
 
@@ -123,10 +124,10 @@ export class ShopifyChannel implements Channel {
     failure: Failure,
     again: (half: readonly PriceChange[]) => Call,
   ): Step {
-    if (!isRefusal(failure)) return { results: outcomes(items, failure), next: [] };
-    if (items.length <= 1) return { results: this.#refuse(items, failure), next: [] };
-    const middle = Math.ceil(items.length / 2);
-    return { results: [], next: [again(items.slice(0, middle)), again(items.slice(middle))] };
+    const step = failOrHalve(items, failure, again);
+    if (failure.kind === 'permanent')
+      for (const { externalId } of step.results) this.#products.forget(externalId);
+    return step;
   }
 
   #refuse(items: readonly PriceChange[], failure: Failure): ItemOutcome[] {
@@ -139,10 +140,7 @@ export class ShopifyChannel implements Channel {
       size: ids.length,
       run: async (signal) => {
         const answer = await this.#client.call(pricesCall(ids), signal);
-        if (!answer.ok) {
-          const { code, message } = answer.failure;
-          throw new AppError('UNAVAILABLE', `Prices could not be read: ${message}`, { details: { code } });
-        }
+        if (!answer.ok) throw readFailure(answer.failure);
         const results = answer.data.nodes.flatMap((node, index) =>
           node?.price === undefined ? [] : [[ids[index]!, amountOf(node.price, currency)] as const],
         );
@@ -152,10 +150,6 @@ export class ShopifyChannel implements Channel {
   }
 }
 
-function isMoney({ unitAmount, currency }: PriceChange): boolean {
-  return isUnitAmount(unitAmount) && isCurrency(currency);
-}
-
 function amountOf(price: string, currency: string): number {
   const amount = fromDecimal(price, currency);
   if (amount === null)
@@ -163,17 +157,8 @@ function amountOf(price: string, currency: string): number {
   return amount;
 }
 
-function outcomes(items: readonly PriceChange[], outcome: Outcome): ItemOutcome[] {
-  return items.map(({ externalId }) => ({ externalId, outcome }));
-}
-
 /** The item that a path like ["variants", "3", "price"] points at. */
 function itemAt(items: readonly PriceChange[], field: UserError['field']): PriceChange | undefined {
   const [list, index = ''] = field ?? [];
   return list === 'variants' && /^\d+$/.test(index) ? items[Number(index)] : undefined;
-}
-
-function chunks<T>(items: readonly T[]): T[][] {
-  const count = Math.ceil(items.length / MAX_LIST);
-  return Array.from({ length: count }, (_, i) => items.slice(i * MAX_LIST, (i + 1) * MAX_LIST));
 }

@@ -1,0 +1,62 @@
+// How an answer that is no success becomes an outcome, whatever the technology. Pure: owns the mapping from
+// HTTP statuses and Retry-After to what the runner understands. Only connectors call it.
+
+import { AppError } from '../errors.js';
+import type { FailureCode, Outcome } from './channel.js';
+
+export type Failure = Exclude<Outcome, { kind: 'applied' }>;
+
+export function retryable(code: FailureCode, message: string, retryAfterMs: number | null = null): Failure {
+  const failure = { kind: 'retryable', code, message } as const;
+  return retryAfterMs === null ? failure : { ...failure, retryAfterMs };
+}
+
+export function permanent(code: FailureCode, message: string): Failure {
+  return { kind: 'permanent', code, message };
+}
+
+export function invalid(message: string): Failure {
+  return permanent('INVALID', message);
+}
+
+export const MALFORMED: Failure = retryable('UPSTREAM', 'The answer could not be understood');
+
+export function timeoutFailure(ms: number): Failure {
+  return retryable('TIMEOUT', `No answer within ${ms} ms`);
+}
+
+/** Refused for what it carries: a smaller call may pass, and the culprit can be found by halving. */
+export function isRefusal(failure: Failure): boolean {
+  return failure.kind === 'permanent' && failure.code === 'INVALID';
+}
+
+export function statusFailure(status: number, headers: Headers | undefined, reason = ''): Failure {
+  const message = `The channel answered HTTP ${status}${reason && `: ${reason}`}`;
+  const retryAfterMs = parseRetryAfter(headers?.get('retry-after') ?? null, Date.now());
+  if (status === 401 || status === 403) return permanent('AUTH', message);
+  if (status === 429) return retryable('RATE_LIMITED', message, retryAfterMs);
+  if (status === 408) return retryable('TIMEOUT', message, retryAfterMs);
+  if (status >= 400 && status < 500) return invalid(message);
+  return retryable('UPSTREAM', message, retryAfterMs);
+}
+
+/** Seconds, or an HTTP date; null when it is neither. */
+export function parseRetryAfter(value: string | null, nowMs: number): number | null {
+  if (value === null) return null;
+  if (/^\d{1,9}(\.\d+)?$/.test(value)) return Math.ceil(Number(value) * 1000);
+  // Date.parse takes bare numbers for years: a date in a header always has a month's name.
+  const date = /[a-z]/i.test(value) ? Date.parse(value) : NaN;
+  return Number.isNaN(date) ? null : Math.max(0, date - nowMs);
+}
+
+/** "fetch failed" alone tells an operator nothing: the cause says what was wrong with the connection. */
+export function networkMessage(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
+  return `${error instanceof Error ? error.message : 'fetch failed'}${cause}`;
+}
+
+/** What `fetchPrices` throws when the channel did not give the prices. */
+export function readFailure(failure: Failure): AppError {
+  const { message, ...details } = failure;
+  return new AppError('UNAVAILABLE', `Prices could not be read: ${message}`, { details });
+}
