@@ -3,6 +3,8 @@
 
 import type { z } from 'zod';
 import type { Channel } from './channel.js';
+import { HTTP_SETTINGS } from './http/config.js';
+import { HttpChannel } from './http/http-channel.js';
 import { mergePolicy, POLICY_SETTINGS, type ChannelPolicy } from './policy.js';
 import { findFaults, unsound } from './settings.js';
 import { SHOPIFY_SETTINGS } from './shopify/config.js';
@@ -22,6 +24,7 @@ export interface OpenedChannel {
 type Kind = (settings: unknown) => { readonly channel: Channel } | { readonly error: z.ZodError };
 
 const KINDS: Readonly<Record<string, Kind>> = {
+  http: kind(HTTP_SETTINGS, (settings) => new HttpChannel(settings)),
   shopify: kind(SHOPIFY_SETTINGS, (settings) => new ShopifyChannel(settings)),
 };
 

@@ -18,7 +18,8 @@ export const TIMEOUT_MS = z.int().positive().max(LONGEST_TIMER_MS);
 /** An address that calls with credentials may go to. */
 export const GUARDED_URL = z
   .url({ abort: true })
-  .refine(isGuarded, 'must be https: it carries credentials (http only on a loopback host)');
+  .refine(isGuarded, 'must be https: it carries credentials (http only on a loopback host)')
+  .refine(isWithoutUser, 'must not hold a user name or password');
 
 export function findFaults(error: z.ZodError | undefined, ...at: string[]): SettingFault[] {
   return (error?.issues ?? []).map(({ path, message }) => ({ field: [...at, ...path.map(String)], message }));
@@ -40,4 +41,9 @@ export function parseSettings<T>(what: string, schema: z.ZodType<T>, json: unkno
 function isGuarded(address: string): boolean {
   const { protocol, hostname } = new URL(address);
   return protocol === 'https:' || (protocol === 'http:' && LOOPBACK_HOSTS.has(hostname));
+}
+
+function isWithoutUser(address: string): boolean {
+  const { username, password } = new URL(address);
+  return username === '' && password === '';
 }
