@@ -44,7 +44,7 @@ export async function listRunEvents(
 /** Up to `limit` lines of a run after `seq`, in order. */
 export async function readLedger(
   db: Database,
-  viewer: Viewer,
+  viewer: Pick<Viewer, 'tenantId'>,
   runId: string,
   after: number,
   limit: number,

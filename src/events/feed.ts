@@ -1,0 +1,155 @@
+// What subscriptions are fed from. A bell only says where there is news; what is delivered is always read from
+// the tables, so a bell that is lost costs time and no event: after the listener was away, and now and then in
+// any case, the runs that somebody watches are asked where they stand. Everything is scoped to the viewer's
+// tenant. Called by resolvers.
+
+import type { Logger } from 'pino';
+import { AppError } from '../errors.js';
+import type { RunKind } from '../domain/run.js';
+import type { Viewer } from '../domain/viewer.js';
+import type { Database } from '../store/db.js';
+import { readLedger, type RunEventRow } from '../store/ledger.js';
+import { findRunHead, readRunHeads, type RunHead } from '../store/run.js';
+import type { BellListener } from './listener.js';
+import { whenAvailable } from './patience.js';
+import { RunLog } from './run-log.js';
+import { findRunRows, type RunRow } from './run-row.js';
+import { RunStates, type BoardFilter } from './run-states.js';
+
+export interface FeedOptions {
+  readonly log: Logger;
+  /** Least time between two states of a run. */
+  readonly progressIntervalMs?: number;
+  /** Between looks for bells that were lost. */
+  readonly backstopMs?: number;
+  /** Ledger lines read at once. */
+  readonly pageSize?: number;
+}
+
+const DEFAULT_PROGRESS_INTERVAL_MS = 100;
+const DEFAULT_BACKSTOP_MS = 15_000;
+const DEFAULT_PAGE_SIZE = 100;
+
+export class RunFeed {
+  private readonly logs = new Map<string, RunLog>();
+  private readonly states: RunStates;
+  private readonly backstop: NodeJS.Timeout;
+  private readonly forget: readonly (() => void)[];
+  private currentLook = Promise.resolve();
+  private nextLook: Promise<void> | null = null;
+  private stopped = false;
+
+  constructor(
+    private readonly db: Database,
+    listener: Pick<BellListener, 'onBell' | 'onReconnect'>,
+    private readonly options: FeedOptions,
+  ) {
+    this.states = new RunStates(
+      (tenantId, kind, ids) => findRunRows(db, tenantId, kind, ids),
+      options.progressIntervalMs ?? DEFAULT_PROGRESS_INTERVAL_MS,
+    );
+    this.forget = [
+      listener.onBell((head) => this.hear(head)),
+      listener.onReconnect(() => void this.lookAgain()),
+    ];
+    this.backstop = setInterval(() => void this.lookAgain(), options.backstopMs ?? DEFAULT_BACKSTOP_MS);
+    this.backstop.unref();
+  }
+
+  /** Every ledger line of the run after `after`: first those that are there, then each as it is written. */
+  async runEvents(viewer: Viewer, runId: string, after: number): Promise<AsyncIterableIterator<RunEventRow>> {
+    if (after < 0) throw badCursor(`after must be 0 or more, not ${after}.`, {});
+    const head = await this.requireRun(viewer, runId);
+    if (after > head.seq) {
+      // Waiting for the ledger to get there would pass over the lines between without a word.
+      const message = `after is ${after}, but the run's ledger ends at ${head.seq}.`;
+      throw badCursor(message, { lastSeq: head.seq });
+    }
+    const log = this.logs.get(head.id) ?? this.openLog(head);
+    log.hear(head.seq);
+    return log.read(after);
+  }
+
+  /** The run as it is now, then again whenever it changes, and always as it ends up. */
+  async runProgress(viewer: Viewer, kind: RunKind, runId: string): Promise<AsyncIterableIterator<RunRow>> {
+    const run = await this.requireRun(viewer, runId);
+    if (run.kind !== kind) throw unknownRun(runId);
+    return this.states.watch(run);
+  }
+
+  /** Any run of the tenant that changes, as it is then. */
+  runChanges(viewer: Viewer, filter: BoardFilter): AsyncIterableIterator<RunRow> {
+    this.assertRunning();
+    return this.states.board(viewer.tenantId, filter);
+  }
+
+  /** Answers when all bells that may have been missed so far have been made up for. */
+  lookAgain(): Promise<void> {
+    // One that has begun may have asked too early for this caller; the next one serves all who wait for it.
+    this.nextLook ??= this.currentLook.then(() => {
+      this.nextLook = null;
+      this.currentLook = this.findMissed();
+      return this.currentLook;
+    });
+    return this.nextLook;
+  }
+
+  /** Ends every subscription, with the place to go on from. */
+  stop(): void {
+    this.stopped = true;
+    clearInterval(this.backstop);
+    for (const forget of this.forget) forget();
+    for (const log of this.logs.values()) log.close();
+    this.states.stop();
+  }
+
+  private async requireRun(viewer: Viewer, id: string): Promise<RunHead> {
+    const head = await findRunHead(this.db, viewer, id);
+    this.assertRunning();
+    if (head === null) throw unknownRun(id);
+    return head;
+  }
+
+  private assertRunning(): void {
+    if (this.stopped) throw new AppError('UNAVAILABLE', 'The server is stopping; subscribe again.');
+  }
+
+  private openLog(head: RunHead): RunLog {
+    const log = new RunLog(
+      head,
+      this.options.pageSize ?? DEFAULT_PAGE_SIZE,
+      ({ id, tenantId }, after, limit) => readLedger(this.db, { tenantId }, id, after, limit),
+      () => this.logs.delete(head.id),
+    );
+    this.logs.set(head.id, log);
+    return log;
+  }
+
+  private hear(head: RunHead): void {
+    this.logs.get(head.id)?.hear(head.seq);
+    this.states.hear(head);
+  }
+
+  private async findMissed(): Promise<void> {
+    const known = this.states.watched();
+    for (const [id, log] of this.logs) known.set(id, Math.min(log.lastSeq, known.get(id) ?? Infinity));
+    if (known.size === 0) return;
+    try {
+      const heads = await whenAvailable(
+        () => readRunHeads(this.db, [...known.keys()]),
+        () => !this.stopped,
+      );
+      for (const head of heads) if (head.seq > known.get(head.id)!) this.hear(head);
+    } catch (err) {
+      this.options.log.error({ err }, 'lost bells could not be looked for');
+    }
+  }
+}
+
+function unknownRun(id: string): AppError {
+  return new AppError('NOT_FOUND', `Run ${id} was not found.`, { field: ['runId'] });
+}
+
+function badCursor(message: string, details: Record<string, unknown>): AppError {
+  return new AppError('BAD_USER_INPUT', message, { field: ['after'], details });
+}

@@ -1,0 +1,170 @@
+// Hears the database's doorbell: one LISTEN connection per process, kept for as long as the process runs. What
+// it tells is that a run has news, never what the news is. Bells are lost while the connection is away;
+// `onReconnect` says when to look again. The only importer of pg-listen. Called by app, feed and, through app,
+// the runner.
+
+import { EventEmitter } from 'node:events';
+import pgListen, { type Subscriber } from 'pg-listen';
+import type { Logger } from 'pino';
+import { z } from 'zod';
+import { RUN_KINDS } from '../domain/run.js';
+import type { RunHead } from '../store/run.js';
+
+export interface ListenerOptions {
+  readonly url: string;
+  readonly log: Logger;
+  /** Between questions to the server, so that a connection that died in silence is noticed. */
+  readonly checkMs?: number;
+  /** How long the server may take to answer one. */
+  readonly checkTimeoutMs?: number;
+  /** Between tries to connect again. */
+  readonly retryMs?: number;
+}
+
+const CHANNEL = 'runledger';
+const CONNECT_TIMEOUT_MS = 10_000;
+
+const payloadSchema = z.object({
+  kind: z.enum(RUN_KINDS),
+  id: z.string(),
+  seq: z.number().int(),
+  tenant: z.string(),
+});
+
+export class BellListener {
+  private readonly emitter = new EventEmitter().setMaxListeners(0);
+  private subscriber: Subscriber | null = null;
+  private healthy = false;
+  private stopped = false;
+
+  /** Fails when the database cannot be reached now; once started, it never gives up. */
+  static async start(options: ListenerOptions): Promise<BellListener> {
+    const listener = new BellListener(options);
+    await listener.open();
+    return listener;
+  }
+
+  private constructor(private readonly options: ListenerOptions) {}
+
+  /** Whether bells are heard, as far as is known. */
+  get isHealthy(): boolean {
+    return this.healthy;
+  }
+
+  /** Returns how to stop hearing them. */
+  onBell(handle: (head: RunHead) => void): () => void {
+    this.emitter.on('bell', handle);
+    return () => this.emitter.off('bell', handle);
+  }
+
+  onReconnect(handle: () => void): () => void {
+    this.emitter.on('reconnect', handle);
+    return () => this.emitter.off('reconnect', handle);
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    this.healthy = false;
+    this.emitter.removeAllListeners();
+    await this.subscriber?.close();
+  }
+
+  private async open(): Promise<void> {
+    const subscriber = this.createSubscriber();
+    const isCurrent = (): boolean => this.subscriber === subscriber && !this.stopped;
+    this.subscriber = subscriber;
+    subscriber.events.on('reconnect', () => (this.healthy = false));
+    subscriber.events.on('connected', () => {
+      if (!isCurrent()) this.discard(subscriber);
+      else if (subscriber.getSubscribedChannels().length > 0) this.welcomeBack();
+    });
+    subscriber.events.on('error', (error) => {
+      if (isCurrent()) void this.replace(subscriber, error);
+    });
+    subscriber.notifications.on(CHANNEL, (text?: string) => this.ring(text));
+    try {
+      await subscriber.connect();
+      await subscriber.listenTo(CHANNEL);
+      this.healthy = true;
+    } catch (error) {
+      this.subscriber = null;
+      this.discard(subscriber);
+      throw error;
+    }
+  }
+
+  private createSubscriber(): Subscriber {
+    const { url, checkMs = 10_000, checkTimeoutMs = 5_000, retryMs = 500 } = this.options;
+    const subscriber: Subscriber = pgListen.default(
+      {
+        connectionString: url,
+        application_name: 'runledger-listener',
+        connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+        keepAliveInitialDelayMillis: checkMs,
+        // pg-listen waits for its check without end; this ends it.
+        query_timeout: checkTimeoutMs,
+      },
+      {
+        paranoidChecking: checkMs,
+        // 0 tries for ever; its default gives up after three seconds.
+        retryTimeout: 0,
+        // Closing does not end its retries: only an error does.
+        retryInterval: () => {
+          if (this.stopped || this.subscriber !== subscriber) throw new Error('the listener was discarded');
+          return retryMs;
+        },
+        parse: (text) => text,
+      },
+    );
+    return subscriber;
+  }
+
+  /** pg-listen gives up for good when a new connection is lost before it listens: start over. */
+  private async replace(broken: Subscriber, error: Error): Promise<void> {
+    this.healthy = false;
+    this.subscriber = null;
+    this.options.log.warn({ err: error }, 'the listener lost its connection');
+    this.discard(broken);
+    while (!this.stopped && this.subscriber === null) {
+      await new Promise((resolve) => setTimeout(resolve, this.options.retryMs ?? 500));
+      if (this.stopped) return;
+      try {
+        await this.open();
+        this.welcomeBack();
+      } catch (err) {
+        this.options.log.warn({ err }, 'the listener cannot connect yet');
+      }
+    }
+  }
+
+  private welcomeBack(): void {
+    this.healthy = true;
+    this.options.log.info('the listener is connected again');
+    this.emitter.emit('reconnect');
+  }
+
+  private discard(subscriber: Subscriber): void {
+    subscriber.close().catch((err: unknown) => this.options.log.debug({ err }, 'a lost connection'));
+  }
+
+  private ring(text: string | undefined): void {
+    const head = readHead(text);
+    try {
+      if (head === null) this.options.log.warn({ text: text?.slice(0, 200) }, 'a bell that says nothing');
+      else this.emitter.emit('bell', head);
+    } catch (err) {
+      // Thrown out of here, a fault of whoever listens would end the process.
+      this.options.log.error({ err }, 'a bell was not answered');
+    }
+  }
+}
+
+/** Anybody who can connect may NOTIFY on our channel. */
+function readHead(text: string | undefined): RunHead | null {
+  try {
+    const { kind, id, seq, tenant } = payloadSchema.parse(JSON.parse(text ?? ''));
+    return { kind, id, seq, tenantId: tenant };
+  } catch {
+    return null;
+  }
+}

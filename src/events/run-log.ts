@@ -1,0 +1,140 @@
+// One run's ledger as its subscribers read it. The ledger itself is the queue: a subscriber is a cursor, and
+// reads on from there a page at a time. Subscribers at the same place share the page, and so the very same
+// row objects. Invariants: each gets every line after its cursor once and in order; a slow one holds one page
+// and slows nobody. Called by feed.
+
+import type { RunEventRow } from '../store/ledger.js';
+import type { RunHead } from '../store/run.js';
+import { AppError } from '../errors.js';
+import { FeedIterator } from './feed-iterator.js';
+import { whenAvailable } from './patience.js';
+
+/** Up to `pageSize` lines after a seq, in order. */
+export type ReadPage = (head: RunHead, after: number, pageSize: number) => Promise<RunEventRow[]>;
+
+interface LedgerPage {
+  readonly after: number;
+  readonly rows: readonly RunEventRow[];
+  /** Whoever has read the page has all up to here. */
+  readonly upTo: number;
+}
+
+/** Enough for followers that are a little apart, and for a crowd that replays at about the same time. */
+const PAGES_KEPT = 4;
+
+export class RunLog {
+  private readonly readers = new Set<LedgerReader>();
+  private readonly loading = new Set<number>();
+  private pages: readonly LedgerPage[] = [];
+  /** The highest seq that is known to exist. */
+  private newest: number;
+
+  constructor(
+    private readonly head: RunHead,
+    private readonly pageSize: number,
+    private readonly readPage: ReadPage,
+    private readonly onEmpty: () => void,
+  ) {
+    this.newest = head.seq;
+  }
+
+  get lastSeq(): number {
+    return this.newest;
+  }
+
+  read(after: number): LedgerReader {
+    const reader = new LedgerReader(this, after);
+    this.readers.add(reader);
+    return reader;
+  }
+
+  /** There are lines up to `seq`. */
+  hear(seq: number): void {
+    if (seq <= this.newest) return;
+    this.newest = seq;
+    for (const reader of this.readers) reader.wake();
+  }
+
+  /** The page that follows a cursor, if it is at hand; otherwise it is on its way, or there is none yet. */
+  pageAfter(cursor: number): LedgerPage | null {
+    const page = this.pages.find(({ after, upTo }) => after <= cursor && cursor < upTo);
+    if (page) return page;
+    if (cursor < this.newest) void this.load(cursor);
+    return null;
+  }
+
+  remove(reader: LedgerReader): void {
+    this.readers.delete(reader);
+    if (this.readers.size === 0) this.onEmpty();
+  }
+
+  close(): void {
+    for (const reader of this.readers) {
+      reader.fail(
+        new AppError('UNAVAILABLE', `The server is stopping; subscribe again with after: ${reader.cursor}.`, {
+          details: { after: reader.cursor },
+        }),
+      );
+    }
+  }
+
+  private async load(after: number): Promise<void> {
+    if (this.loading.has(after)) return;
+    this.loading.add(after);
+    const { newest, pageSize } = this;
+    try {
+      const rows = await whenAvailable(
+        () => this.readPage(this.head, after, pageSize),
+        () => this.readers.size > 0,
+      );
+      const last = rows.at(-1)?.seq ?? after;
+      // A page that is not full had all there was: what is missing below `newest` was taken away by retention.
+      const upTo = rows.length < pageSize ? Math.max(last, newest) : last;
+      this.newest = Math.max(this.newest, upTo);
+      this.pages = [{ after, rows, upTo }, ...this.pages].slice(0, PAGES_KEPT);
+    } catch (error) {
+      this.failAt(after, error);
+    } finally {
+      this.loading.delete(after);
+    }
+    for (const reader of this.readers) if (reader.cursor === after) reader.wake();
+  }
+
+  private failAt(cursor: number, error: unknown): void {
+    const fault = error instanceof Error ? error : new Error(String(error));
+    for (const reader of this.readers) if (reader.cursor === cursor) reader.fail(fault);
+  }
+}
+
+class LedgerReader extends FeedIterator<RunEventRow> {
+  private page: LedgerPage | null = null;
+  private index = 0;
+
+  constructor(
+    private readonly log: RunLog,
+    public cursor: number,
+  ) {
+    super();
+  }
+
+  protected take(): RunEventRow | null {
+    for (;;) {
+      const row = this.page?.rows[this.index];
+      if (row) {
+        this.index += 1;
+        this.cursor = row.seq;
+        return row;
+      }
+      if (this.page) this.cursor = Math.max(this.cursor, this.page.upTo);
+      this.page = this.log.pageAfter(this.cursor);
+      if (!this.page) return null;
+      this.index = this.page.rows.findIndex(({ seq }) => seq > this.cursor);
+      if (this.index < 0) this.index = this.page.rows.length;
+    }
+  }
+
+  protected leave(): void {
+    this.page = null;
+    this.log.remove(this);
+  }
+}

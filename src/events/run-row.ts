@@ -1,0 +1,43 @@
+// How a run of each kind is read for those who watch it: a kind adds its line to FINDERS and to RunRow.
+// Called by run-states.
+
+import type { RunKind } from '../domain/run.js';
+import type { Viewer } from '../domain/viewer.js';
+import type { Database } from '../store/db.js';
+import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
+
+interface Shown<Kind extends RunKind, Row> {
+  readonly kind: Kind;
+  readonly run: Row;
+}
+
+/** A run as it was at one moment; the same object for everybody who is shown that moment. */
+export type RunRow = Shown<'RULE', RuleRunRow>;
+
+/** What is needed of every run here. */
+interface WatchedRun {
+  readonly lastSeq: number;
+  readonly projectId: string;
+}
+
+type FindRuns = (
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+) => Promise<ReadonlyMap<string, WatchedRun>>;
+
+const FINDERS: Readonly<Partial<Record<RunKind, FindRuns>>> = {
+  RULE: findRuleRuns,
+};
+
+export async function findRunRows(
+  db: Database,
+  tenantId: string,
+  kind: RunKind,
+  ids: readonly string[],
+): Promise<Map<string, RunRow>> {
+  // Rows are read once for everybody in the tenant: nobody's rights may narrow them here.
+  const viewer: Viewer = { tenantId, role: 'VIEWER', actor: 'feed', keyId: null };
+  const runs = (await FINDERS[kind]?.(db, viewer, ids)) ?? new Map<string, WatchedRun>();
+  return new Map([...runs].map(([id, run]) => [id, { kind, run } as RunRow]));
+}

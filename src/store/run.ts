@@ -1,0 +1,32 @@
+// Where each run's ledger stands, whatever the kind of run: what a bell says, asked instead of heard. Called by
+// events, for a run that is about to be watched and for bells that may have been missed.
+
+import type { RunKind } from '../domain/run.js';
+import type { Viewer } from '../domain/viewer.js';
+import type { Database } from './db.js';
+import { isUuid } from './id.js';
+
+export interface RunHead {
+  readonly kind: RunKind;
+  readonly id: string;
+  readonly tenantId: string;
+  /** Of the run's newest ledger line. */
+  readonly seq: number;
+}
+
+const HEADS = `
+  SELECT 'RULE' AS kind, id, tenant_id AS "tenantId", last_seq AS seq FROM rule_run WHERE id = ANY($1::uuid[])
+  UNION ALL
+  SELECT 'PIPELINE', run_id, tenant_id, last_seq FROM run_metadata WHERE run_id = ANY($1::uuid[])
+  UNION ALL
+  SELECT 'OPS', id, tenant_id, last_seq FROM ops_run WHERE id = ANY($1::uuid[])`;
+
+export async function findRunHead(db: Database, viewer: Viewer, id: string): Promise<RunHead | null> {
+  const [head] = await readRunHeads(db, [id]);
+  return head?.tenantId === viewer.tenantId ? head : null;
+}
+
+/** Of any tenant: for the server's own use, never for an answer to a client. */
+export async function readRunHeads(db: Database, ids: readonly string[]): Promise<RunHead[]> {
+  return db.query<RunHead & Record<string, unknown>>(HEADS, [ids.filter(isUuid)]);
+}

@@ -1,0 +1,191 @@
+// runEvents: what a subscriber gets is the ledger, whole and in order, whatever happens meanwhile.
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { RunFeed } from '../../src/events/feed.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { makeRow, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
+import { opsRunMachine } from '../../src/domain/ops-run.js';
+import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
+import {
+  appendEnd,
+  appendLines,
+  cutListeners,
+  ledgerSeqs,
+  readToEnd,
+  silentLog,
+  startFeed,
+  take,
+  type Live,
+} from './support.js';
+
+let database: TestDatabase;
+let world: World;
+const open: Live[] = [];
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  world = await seedWorld(database.db);
+});
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((live) => live.stop()));
+});
+afterAll(() => database.drop());
+
+async function start(...options: Parameters<typeof startFeed>[1][]): Promise<Live> {
+  const live = await startFeed(database, ...options);
+  open.push(live);
+  return live;
+}
+
+const newRun = async (): Promise<string> =>
+  (await makeRuleRun(database.db, world.home, { targets: targetsOf(3) })).id;
+
+test('replays the ledger from the cursor, then goes on with what is written', async () => {
+  const { feed } = await start({ pageSize: 7 });
+  const runId = await newRun();
+  await appendLines(database.db, runId, 40);
+  const ledger = await ledgerSeqs(database.db, runId);
+  const fromStart = await feed.runEvents(world.home.viewer, runId, 0);
+  const fromMiddle = await feed.runEvents(world.home.viewer, runId, 20);
+  for (const seq of ledger) expect((await take(fromStart)).seq).toBe(seq);
+  for (const seq of ledger.slice(20)) expect((await take(fromMiddle)).seq).toBe(seq);
+  const next = take(fromStart);
+  await appendLines(database.db, runId, 1);
+  expect(await next).toMatchObject({ seq: ledger.length + 1, type: 'log', message: 'line 0', runId });
+});
+
+test('many readers, starting anywhere while lines are written, each get exactly the ledger', async () => {
+  const { feed } = await start({ pageSize: 10 });
+  const runId = await newRun();
+  const writing = Array.from({ length: 4 }, () => appendLines(database.db, runId, 150));
+  const readers = await Promise.all(
+    Array.from({ length: 20 }, async (_, index) => {
+      await appendLines(database.db, runId, index);
+      const written = (await ledgerSeqs(database.db, runId)).length;
+      const after = index % 3 === 0 ? 0 : Math.floor((written * index) / 20);
+      return { after, seqs: readToEnd(await feed.runEvents(world.home.viewer, runId, after)) };
+    }),
+  );
+  await Promise.all(writing);
+  await appendEnd(database.db, runId);
+  const ledger = await ledgerSeqs(database.db, runId);
+  for (const { after, seqs } of readers) expect(await seqs).toEqual(ledger.slice(after));
+});
+
+test('the listener is cut again and again under write load: nothing missing, nothing twice', async () => {
+  const { feed } = await start();
+  const runId = await newRun();
+  const readers = await Promise.all(
+    [0, 0, 1].map(async (after) => {
+      return { after, seqs: readToEnd(await feed.runEvents(world.home.viewer, runId, after)) };
+    }),
+  );
+  for (let round = 0; round < 10; round += 1) {
+    await Promise.all([appendLines(database.db, runId, 60), cutListeners(database.db)]);
+  }
+  await appendEnd(database.db, runId);
+  const ledger = await ledgerSeqs(database.db, runId);
+  for (const { after, seqs } of readers) expect(await seqs).toEqual(ledger.slice(after));
+});
+
+test('what is written while nobody hears is found on reconnection, without another bell', async () => {
+  const { feed, listener } = await start({ backstopMs: 1_000_000 });
+  const runId = await newRun();
+  const events = await feed.runEvents(world.home.viewer, runId, 0);
+  const back = new Promise<void>((resolve) => listener.onReconnect(resolve));
+  await cutListeners(database.db);
+  await appendLines(database.db, runId, 30);
+  await appendEnd(database.db, runId);
+  await back;
+  expect(await readToEnd(events)).toEqual(await ledgerSeqs(database.db, runId));
+});
+
+test('a bell that never came is made up for by looking now and then', async () => {
+  const deaf = { onBell: () => () => {}, onReconnect: () => () => {} };
+  const feed = new RunFeed(database.db, deaf, { log: silentLog, backstopMs: 20 });
+  try {
+    const runId = await newRun();
+    const seqs = readToEnd(await feed.runEvents(world.home.viewer, runId, 2));
+    await appendLines(database.db, runId, 12);
+    await appendEnd(database.db, runId);
+    expect(await seqs).toEqual((await ledgerSeqs(database.db, runId)).slice(2));
+  } finally {
+    feed.stop();
+  }
+});
+
+test('several feeds, as in several processes, tell the same', async () => {
+  const lives = await Promise.all([start(), start(), start()]);
+  const runId = await newRun();
+  const readers = await Promise.all(
+    lives.map(async ({ feed }) => ({ seqs: readToEnd(await feed.runEvents(world.home.viewer, runId, 0)) })),
+  );
+  await Promise.all([appendLines(database.db, runId, 100), appendLines(database.db, runId, 100)]);
+  await appendEnd(database.db, runId);
+  const ledger = await ledgerSeqs(database.db, runId);
+  for (const { seqs } of readers) expect(await seqs).toEqual(ledger);
+});
+
+test('followers of one run get the same objects, from one read', async () => {
+  const { feed } = await start();
+  const runId = await newRun();
+  const followers = await Promise.all(
+    Array.from({ length: 50 }, () => feed.runEvents(world.home.viewer, runId, 2)),
+  );
+  const first = followers.map((events) => take(events));
+  await appendLines(database.db, runId, 1);
+  const rows = await Promise.all(first);
+  expect(new Set(rows).size).toBe(1);
+});
+
+test('one who does not read keeps nobody waiting, and gets the rest when it does', async () => {
+  const { feed } = await start({ pageSize: 5 });
+  const runId = await newRun();
+  const slow = await feed.runEvents(world.home.viewer, runId, 0);
+  await take(slow);
+  const quick = await feed.runEvents(world.home.viewer, runId, 0);
+  await appendLines(database.db, runId, 200);
+  await appendEnd(database.db, runId);
+  const ledger = await ledgerSeqs(database.db, runId);
+  expect(await readToEnd(quick)).toEqual(ledger);
+  expect(await readToEnd(slow)).toEqual(ledger.slice(1));
+});
+
+test.each([pipelineRunMachine, opsRunMachine])('a $title has its events too', async (machine) => {
+  const { feed } = await start();
+  const { id } = await makeRow(database.db, world.home, machine);
+  const events = await feed.runEvents(world.home.viewer, id, 0);
+  expect(await take(events)).toMatchObject({ runId: id, seq: 1, type: `${machine.name}.create` });
+});
+
+test('refused: unknown and foreign runs, and cursors outside of the ledger', async () => {
+  const { feed } = await start();
+  const { viewer } = world.home;
+  const runId = await newRun();
+  const foreign = await makeRuleRun(database.db, world.other);
+  const missing = '01900000-0000-7000-8000-000000000000';
+  for (const id of [missing, foreign.id, 'no-uuid', '']) {
+    await expect(feed.runEvents(viewer, id, 0)).rejects.toMatchObject({ code: 'NOT_FOUND' });
+  }
+  await expect(feed.runEvents(viewer, runId, -1)).rejects.toMatchObject({ code: 'BAD_USER_INPUT' });
+  await expect(feed.runEvents(viewer, runId, 3)).rejects.toMatchObject({
+    code: 'BAD_USER_INPUT',
+    details: { lastSeq: 2 },
+  });
+  const atEnd = await feed.runEvents(viewer, runId, 2);
+  await appendLines(database.db, runId, 1);
+  expect(await take(atEnd)).toMatchObject({ seq: 3 });
+});
+
+test('leaving settles a pending next; stopping says where to go on', async () => {
+  const { feed } = await start();
+  const runId = await newRun();
+  const left = await feed.runEvents(world.home.viewer, runId, 2);
+  const waiting = left.next();
+  await left.return!();
+  expect(await waiting).toEqual({ done: true, value: undefined });
+  const stopped = await feed.runEvents(world.home.viewer, runId, 0);
+  await take(stopped);
+  feed.stop();
+  await expect(stopped.next()).rejects.toMatchObject({ code: 'UNAVAILABLE', details: { after: 1 } });
+  expect(await stopped.next()).toEqual({ done: true, value: undefined });
+});
