@@ -8,9 +8,6 @@ import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
 import type { Connection, Database } from './db.js';
 import { appendRuleRunLines } from './ledger.js';
 
-/** A lease that expired costs no attempt, since nothing is known of the call; but not without end. */
-export const MAX_LOST_LEASES = 5;
-
 export interface ClaimedTarget {
   readonly id: string;
   readonly externalId: string;
@@ -33,14 +30,22 @@ export interface SettledTarget {
   readonly settlement: Settlement;
 }
 
+export interface ClaimableRun {
+  readonly runId: string;
+  readonly channelId: string;
+  /** Changes with the channel's configuration. */
+  readonly channelVersion: string;
+}
+
 /** The run to serve next: priority first, then the one served least recently. */
-export async function findClaimableRun(db: Database): Promise<string | null> {
-  const rows = await db.query<{ id: string }>(
-    `SELECT id FROM rule_run
-     WHERE status IN ('QUEUED', 'APPLYING') AND NOT paused AND next_claim_at <= clock_timestamp()
-     ORDER BY priority DESC, last_served_at NULLS FIRST, id LIMIT 1`,
+export async function findClaimableRun(db: Database): Promise<ClaimableRun | null> {
+  const rows = await db.query<ClaimableRun>(
+    `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion"
+     FROM rule_run run JOIN channel ON channel.id = run.channel_id
+     WHERE run.status IN ('QUEUED', 'APPLYING') AND NOT run.paused AND run.next_claim_at <= clock_timestamp()
+     ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
   );
-  return rows[0]?.id ?? null;
+  return rows[0] ?? null;
 }
 
 /** When the next target of any run falls due; null when nothing waits. */
@@ -156,7 +161,10 @@ async function rewindClaim(connection: Connection, runId: string): Promise<void>
   );
 }
 
-/** Keeps the leases of a claim that is still being worked on. */
+/**
+ * Keeps the leases of a claim that is still being worked on. Without the run's lock, so it waits for no
+ * row: whoever holds one is settling it or taking it back.
+ */
 export async function extendLeases(
   db: Database,
   claim: Claim,
@@ -165,7 +173,9 @@ export async function extendLeases(
 ): Promise<void> {
   await db.query(
     `UPDATE rule_target SET lease_until = clock_timestamp() + $4 * interval '1 millisecond'
-     WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+     WHERE id = ANY(ARRAY(
+       SELECT id FROM rule_target WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3
+       ORDER BY id FOR UPDATE SKIP LOCKED))`,
     [targetIds, claim.workerId, claim.epoch, leaseMs],
   );
 }
@@ -244,54 +254,12 @@ export async function releaseTargets(
   });
 }
 
-/** Takes back the leases of workers that are gone; answers how many. */
-export async function recoverExpiredLeases(db: Database): Promise<number> {
-  const runs = await db.query<{ id: string }>(
-    'SELECT id FROM rule_run WHERE lease_floor IS NOT NULL AND lease_floor <= clock_timestamp()',
-  );
-  let recovered = 0;
-  for (const { id } of runs) recovered += await recoverRun(db, id);
-  return recovered;
-}
-
-function recoverRun(db: Database, runId: string): Promise<number> {
-  return db.transaction('system', async (connection) => {
-    // Whoever holds the lock is at work on this run; the next pass will see what is left.
-    const locked = await connection.query(
-      'SELECT 1 FROM rule_run WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED',
-      [runId],
-    );
-    if (locked.rowCount === 0) return 0;
-    const { rowCount } = await connection.query(
-      `UPDATE rule_target SET
-         status = CASE WHEN lost_leases + 1 < $2 THEN 'QUEUED' ELSE 'FAILED' END,
-         attempts = CASE WHEN lost_leases + 1 < $2 THEN attempts - 1 ELSE attempts END,
-         lost_leases = lost_leases + 1,
-         error_code = 'LEASE_EXPIRED',
-         error_message = format('the lease of %s expired', lease_owner)
-       WHERE id = ANY(ARRAY(
-         SELECT id FROM rule_target
-         WHERE run_id = $1 AND status = 'APPLYING' AND lease_until <= clock_timestamp()
-         ORDER BY id FOR UPDATE SKIP LOCKED))`,
-      [runId, MAX_LOST_LEASES],
-    );
-    await connection.query(
-      `UPDATE rule_run SET lease_floor =
-         (SELECT min(lease_until) FROM rule_target WHERE run_id = $1 AND status = 'APPLYING')
-       WHERE id = $1`,
-      [runId],
-    );
-    await rollUpRun(connection, runId);
-    return rowCount ?? 0;
-  });
-}
-
-async function lockRun(connection: Connection, runId: string): Promise<void> {
+export async function lockRun(connection: Connection, runId: string): Promise<void> {
   await connection.query('SELECT 1 FROM rule_run WHERE id = $1 FOR NO KEY UPDATE', [runId]);
 }
 
 // The counters are the database's own: they already include what this transaction changed.
-async function rollUpRun(connection: Connection, runId: string): Promise<void> {
+export async function rollUpRun(connection: Connection, runId: string): Promise<void> {
   const { rows } = await connection.query<{
     status: RuleRunStatus;
     total: number;

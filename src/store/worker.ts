@@ -14,27 +14,38 @@ export interface WorkerRow {
   readonly heartbeatAt: Date;
 }
 
-/** After this, a worker that was not heard of is no longer shown. */
-const FORGET_AFTER = '1 day';
+/** The process that workers live in. A pid means something within its host and space alone. */
+export interface WorkerProcess {
+  readonly host: string;
+  readonly pidSpace: string;
+  readonly pid: number;
+}
 
 export interface Heartbeat {
   readonly id: string;
-  readonly host: string;
-  readonly pid: number;
   readonly state: WorkerState;
   readonly activeLeases: number;
 }
 
-export async function recordHeartbeats(db: Database, beats: readonly Heartbeat[]): Promise<void> {
+/** After this, a worker that was not heard of is no longer shown. */
+const FORGET_AFTER = '1 day';
+
+export async function recordHeartbeats(
+  db: Database,
+  { host, pidSpace, pid }: WorkerProcess,
+  beats: readonly Heartbeat[],
+): Promise<void> {
   await db.query(
-    `INSERT INTO worker (id, host, pid, state, active_leases)
-     SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::int[])
+    `INSERT INTO worker (id, host, pid_space, pid, state, active_leases)
+     SELECT beat.id, $1, $2, $3, beat.state, beat.active_leases
+     FROM unnest($4::text[], $5::text[], $6::int[]) AS beat (id, state, active_leases)
      ON CONFLICT (id) DO UPDATE
      SET state = excluded.state, active_leases = excluded.active_leases, heartbeat_at = clock_timestamp()`,
     [
+      host,
+      pidSpace,
+      pid,
       beats.map(({ id }) => id),
-      beats.map(({ host }) => host),
-      beats.map(({ pid }) => pid),
       beats.map(({ state }) => state),
       beats.map(({ activeLeases }) => activeLeases),
     ],
@@ -46,45 +57,22 @@ export async function listWorkers(db: Database): Promise<WorkerRow[]> {
   return rows.map((row) => ({ ...row, state: row.state as WorkerState }));
 }
 
-/** Workers of this host that were not heard of for a moment, for the host to check whether they live. */
-export async function listSilentWorkers(
+/** Workers that live, as far as the table knows, where this process could see whether they do. */
+export function listOtherWorkers(
   db: Database,
-  host: string,
-  silentMs: number,
+  { host, pidSpace }: Omit<WorkerProcess, 'pid'>,
+  ownIds: readonly string[],
 ): Promise<{ readonly id: string; readonly pid: number }[]> {
   return db.query(
     `SELECT id, pid FROM worker
-     WHERE host = $1 AND state <> 'STOPPED' AND heartbeat_at < clock_timestamp() - $2 * interval '1 millisecond'`,
-    [host, silentMs],
+     WHERE host = $1 AND pid_space = $2 AND state <> 'STOPPED' AND id <> ALL($3)`,
+    [host, pidSpace, ownIds],
   );
 }
 
-/**
- * Declares workers dead: their leases run out now rather than later, so that recovery takes them back. Only
- * for workers whose process is known to be gone.
- */
+/** Notes that these workers are gone, once everything they held was taken back. */
 export async function buryWorkers(db: Database, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return;
-  await db.transaction('system', async (connection) => {
-    const { rows } = await connection.query<{ id: string }>(
-      'SELECT id FROM rule_run WHERE lease_floor IS NOT NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED',
-    );
-    for (const { id } of rows) {
-      const { rowCount } = await connection.query(
-        `UPDATE rule_target SET lease_until = clock_timestamp() WHERE id = ANY(ARRAY(
-           SELECT id FROM rule_target WHERE run_id = $1 AND lease_owner = ANY($2)
-           ORDER BY id FOR UPDATE SKIP LOCKED))`,
-        [id, ids],
-      );
-      if (rowCount) {
-        await connection.query('UPDATE rule_run SET lease_floor = clock_timestamp() WHERE id = $1', [id]);
-      }
-    }
-    await connection.query(`UPDATE worker SET state = 'STOPPED', active_leases = 0 WHERE id = ANY($1)`, [
-      ids,
-    ]);
-    await connection.query(
-      `DELETE FROM worker WHERE heartbeat_at < clock_timestamp() - interval '${FORGET_AFTER}'`,
-    );
-  });
+  await db.query(`UPDATE worker SET state = 'STOPPED', active_leases = 0 WHERE id = ANY($1)`, [ids]);
+  await db.query(`DELETE FROM worker WHERE heartbeat_at < clock_timestamp() - interval '${FORGET_AFTER}'`);
 }

@@ -298,6 +298,7 @@ CREATE TABLE "worker" (
     "id" TEXT NOT NULL,
     "tenant_id" TEXT NOT NULL DEFAULT 'default',
     "host" TEXT NOT NULL,
+    "pid_space" TEXT NOT NULL DEFAULT '',
     "pid" INTEGER NOT NULL,
     "state" TEXT NOT NULL,
     "active_leases" INTEGER NOT NULL DEFAULT 0,
@@ -305,6 +306,14 @@ CREATE TABLE "worker" (
     "heartbeat_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
 
     CONSTRAINT "worker_pkey" PRIMARY KEY ("id")
+);
+
+CREATE TABLE "maintenance_job" (
+    "name" TEXT NOT NULL,
+    "next_at" TIMESTAMPTZ(6) NOT NULL,
+    "last_run_at" TIMESTAMPTZ(6),
+
+    CONSTRAINT "maintenance_job_pkey" PRIMARY KEY ("name")
 );
 
 CREATE TABLE "state_transition" (

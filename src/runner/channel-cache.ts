@@ -1,0 +1,41 @@
+// The channels that this process has open, one instance per channel and version of its configuration: an
+// instance remembers what it learnt of the channel's limits. The oldest gives way.
+
+import type { OpenedChannel } from '../connectors/registry.js';
+import { readChannelConfig } from '../store/channel.js';
+import type { Database } from '../store/db.js';
+
+/** Throws INVALID_INPUT when the configuration cannot be used. */
+export type OpenChannel = (kind: string, config: unknown) => OpenedChannel;
+
+const MAX_OPEN = 1_000;
+
+export class ChannelCache {
+  readonly #db: Database;
+  readonly #open: OpenChannel;
+  readonly #channels = new Map<string, { readonly version: string; readonly opened: OpenedChannel }>();
+
+  constructor(db: Database, open: OpenChannel) {
+    this.#db = db;
+    this.#open = open;
+  }
+
+  async get(channelId: string, version: string): Promise<OpenedChannel> {
+    const known = this.#channels.get(channelId);
+    if (known?.version === version) return known.opened;
+    const { kind, config } = await readChannelConfig(this.#db, channelId);
+    const opened = this.#open(kind, config);
+    this.#channels.delete(channelId);
+    this.#channels.set(channelId, { version, opened });
+    this.#forgetOldest();
+    return opened;
+  }
+
+  #forgetOldest(): void {
+    if (this.#channels.size <= MAX_OPEN) return;
+    for (const oldest of this.#channels.keys()) {
+      this.#channels.delete(oldest);
+      return;
+    }
+  }
+}

@@ -1,0 +1,23 @@
+// Stands in for a channel whose configuration cannot be used: every item is refused for good, with the
+// reason, so that the run ends and its dead letters say what to mend.
+
+import { AppError } from '../errors.js';
+import type { Channel, ItemOutcome, PriceChange } from '../connectors/channel.js';
+
+export class UnusableChannel implements Channel {
+  readonly maxBatch = 1_000;
+  readonly #reason: string;
+
+  constructor(reason: string) {
+    this.#reason = reason;
+  }
+
+  async *applyPrices(batch: readonly PriceChange[]): AsyncGenerator<readonly ItemOutcome[]> {
+    const outcome = { kind: 'permanent', code: 'INVALID', message: this.#reason } as const;
+    yield batch.map(({ externalId }) => ({ externalId, outcome }));
+  }
+
+  async fetchPrices(): Promise<ReadonlyMap<string, number>> {
+    throw new AppError('UNAVAILABLE', this.#reason);
+  }
+}
