@@ -38,18 +38,32 @@ interface Bell {
   readonly tenant: string;
 }
 
-/** Every bell that `work` rang. PostgreSQL delivers in the order of commits, so a last one marks the end. */
+/** Every bell that `work` rang. PostgreSQL delivers in the order of commits, so a mark at either end bounds them. */
 async function bellsOf(work: () => Promise<unknown>): Promise<Bell[]> {
-  const payloads: string[] = [];
-  const ended = new Promise<void>((resolve) => {
-    listener.on('notification', ({ payload }) => (payload === 'end' ? resolve() : payloads.push(payload!)));
-  });
+  let payloads: string[] = [];
+  const hear = ({ payload }: pg.Notification): void => void payloads.push(payload!);
+  listener.on('notification', hear);
+  await mark('begin');
+  payloads = [];
   await work();
-  await database.db.query(`SELECT pg_notify('runledger', 'end')`);
-  await ended;
-  listener.removeAllListeners('notification');
+  await mark('end');
+  listener.off('notification', hear);
+  payloads.pop();
   for (const payload of payloads) expect(Buffer.byteLength(payload)).toBeLessThan(300);
   return payloads.map((payload) => JSON.parse(payload) as Bell);
+}
+
+async function mark(word: string): Promise<void> {
+  const heard = new Promise<void>((resolve) => {
+    const hear = ({ payload }: pg.Notification): void => {
+      if (payload !== word) return;
+      listener.off('notification', hear);
+      resolve();
+    };
+    listener.on('notification', hear);
+  });
+  await database.db.query(`SELECT pg_notify('runledger', $1)`, [word]);
+  await heard;
 }
 
 async function lastSeq(runId: string): Promise<number> {
