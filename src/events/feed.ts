@@ -24,11 +24,14 @@ export interface FeedOptions {
   readonly backstopMs?: number;
   /** Ledger lines read at once. */
   readonly pageSize?: number;
+  /** Changed runs that a board's subscriber may leave unread before it is sent away. */
+  readonly maxUnreadRuns?: number;
 }
 
 const DEFAULT_PROGRESS_INTERVAL_MS = 100;
 const DEFAULT_BACKSTOP_MS = 15_000;
 const DEFAULT_PAGE_SIZE = 100;
+const DEFAULT_MAX_UNREAD_RUNS = 10_000;
 
 export class RunFeed {
   private readonly logs = new Map<string, RunLog>();
@@ -44,10 +47,10 @@ export class RunFeed {
     listener: Pick<BellListener, 'onBell' | 'onReconnect'>,
     private readonly options: FeedOptions,
   ) {
-    this.states = new RunStates(
-      (tenantId, kind, ids) => findRunRows(db, tenantId, kind, ids),
-      options.progressIntervalMs ?? DEFAULT_PROGRESS_INTERVAL_MS,
-    );
+    this.states = new RunStates((tenantId, kind, ids) => findRunRows(db, tenantId, kind, ids), {
+      intervalMs: options.progressIntervalMs ?? DEFAULT_PROGRESS_INTERVAL_MS,
+      maxUnreadRuns: options.maxUnreadRuns ?? DEFAULT_MAX_UNREAD_RUNS,
+    });
     this.forget = [
       listener.onBell((head) => this.hear(head)),
       listener.onReconnect(() => void this.lookAgain()),

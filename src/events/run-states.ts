@@ -25,8 +25,15 @@ export interface BoardFilter {
 
 export type RunName = Pick<RunHead, 'kind' | 'id' | 'tenantId'>;
 
-/** Changed runs that a board's subscriber may leave unread. */
-const MAX_UNREAD_RUNS = 1_000;
+export interface StateOptions {
+  /** Least time between two reads of a run. */
+  readonly intervalMs: number;
+  /** Changed runs that a board's subscriber may leave unread. */
+  readonly maxUnreadRuns: number;
+}
+
+/** Rows read at once. Also what a board is handed at once, so well below what it may leave unread. */
+const ROWS_PER_READ = 250;
 
 export class RunStates {
   private readonly states = new Map<string, RunState>();
@@ -36,7 +43,7 @@ export class RunStates {
 
   constructor(
     private readonly findRows: FindRows,
-    private readonly intervalMs: number,
+    private readonly options: StateOptions,
   ) {}
 
   /** The run as it is at this moment, then as it becomes. */
@@ -52,7 +59,7 @@ export class RunStates {
   board(tenantId: string, filter: BoardFilter): FeedIterator<RunRow> {
     const boards = this.boards.get(tenantId) ?? new Set<Board>();
     this.boards.set(tenantId, boards);
-    const board = new Board(filter, () => {
+    const board = new Board(filter, this.options.maxUnreadRuns, () => {
       boards.delete(board);
       if (boards.size === 0) this.boards.delete(tenantId);
     });
@@ -115,12 +122,14 @@ export class RunStates {
       group.push(state);
     }
     this.due = [];
-    for (const group of groups.values()) void this.readGroup(group);
+    for (const group of groups.values()) {
+      while (group.length > 0) void this.readGroup(group.splice(0, ROWS_PER_READ));
+    }
   }
 
   private async readGroup(group: readonly RunState[]): Promise<void> {
     const { kind, tenantId } = group[0]!.run;
-    for (const state of group) state.beginRead(performance.now() + this.intervalMs);
+    for (const state of group) state.beginRead(performance.now() + this.options.intervalMs);
     try {
       const rows = await whenAvailable(
         () =>
@@ -236,6 +245,7 @@ class Board extends FeedIterator<RunRow> {
 
   constructor(
     private readonly filter: BoardFilter,
+    private readonly maxUnread: number,
     private readonly onLeave: () => void,
   ) {
     super();
@@ -245,11 +255,11 @@ class Board extends FeedIterator<RunRow> {
     if (!this.fits(row)) return;
     // The newest state of a run takes the place of one that was not read in time.
     this.unread.set(row.run.id, row);
-    if (this.unread.size <= MAX_UNREAD_RUNS) return this.wake();
+    if (this.unread.size <= this.maxUnread) return this.wake();
     this.fail(
       new AppError(
         'LIMIT_EXCEEDED',
-        `More than ${MAX_UNREAD_RUNS} changed runs were left unread; list the runs and subscribe again.`,
+        `More than ${this.maxUnread} changed runs were left unread; list the runs and subscribe again.`,
       ),
     );
   }

@@ -177,7 +177,7 @@ test('a board shows the changed runs of its tenant, kind and project, and no oth
 });
 
 test('a board that is not read keeps one state per run, and is closed when there are too many', async () => {
-  const { feed } = await start({ progressIntervalMs: 1 });
+  const { feed } = await start({ progressIntervalMs: 1, maxUnreadRuns: 500 });
   const board = feed.runChanges(world.home.viewer, { projectId: 'crowd' });
   const follower = feed.runChanges(world.home.viewer, { projectId: 'crowd' });
   const row = await makeRuleRun(database.db, world.home, { targets: [], projectId: 'crowd' });
@@ -186,10 +186,10 @@ test('a board that is not read keeps one state per run, and is closed when there
   expect((await take(board)).run.lastSeq).toBe(21);
   await database.db.query(
     `INSERT INTO rule_run (id, tenant_id, project_id, channel_id, actor, correlation_id)
-     SELECT gen_random_uuid(), 'default', 'crowd', $1, 'test', n::text FROM generate_series(1, 1001) n`,
+     SELECT gen_random_uuid(), 'default', 'crowd', $1, 'test', n::text FROM generate_series(1, 501) n`,
     [world.home.channelId],
   );
-  for (let shown = 0; shown < 1_001; shown += 1) await take(follower);
+  for (let shown = 0; shown < 501; shown += 1) await take(follower);
   await expect(board.next()).rejects.toMatchObject({ code: 'LIMIT_EXCEEDED' });
   expect(await board.next()).toEqual({ done: true, value: undefined });
 });
