@@ -1,4 +1,5 @@
-// An ops run: a deploy, a backup, any work that somebody else's worker claims and does. Owns its machine.
+// An ops run: a deploy, a backup, any work that somebody else's worker claims and does. Owns its machine
+// and what is done when an attempt came to nothing.
 
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
 
@@ -35,8 +36,28 @@ export const opsRunMachine = defineMachine({
       actors: ['API', 'WORKER', 'SYSTEM'],
       condition: 'a person or the worker stops it, or its claim went stale',
     },
+    requeue: {
+      from: ['claimed', 'running'],
+      to: 'queued',
+      actors: ['SYSTEM'],
+      condition: 'its claim went stale, it was queued to be tried again, and attempts are left',
+    },
   },
 });
 
 export type OpsRunStatus = StateOf<typeof opsRunMachine>;
 export type OpsRunEvent = EventOf<typeof opsRunMachine>;
+
+/** What becomes of a run whose worker fell silent. */
+export const STALE_ACTIONS = ['cancel', 'requeue'] as const;
+export type StaleAction = (typeof STALE_ACTIONS)[number];
+
+/** Attempts in all, unless the run was queued with another number. */
+export const DEFAULT_MAX_ATTEMPTS = 3;
+
+/** The wait before another attempt: 5 s after the first, then twice as long each time. */
+export const RETRY_BASE_MS = 5_000;
+
+export function retryDelayMs(attempts: number): number {
+  return RETRY_BASE_MS * 2 ** (attempts - 1);
+}

@@ -266,13 +266,19 @@ CREATE TABLE "ops_run" (
     "status_from" TEXT,
     "priority" INTEGER NOT NULL DEFAULT 0,
     "claimed_by" TEXT,
+    "attempts" INTEGER NOT NULL DEFAULT 0,
+    "max_attempts" INTEGER NOT NULL DEFAULT 3,
+    "on_stale" TEXT NOT NULL DEFAULT 'cancel',
     "idempotency_key" TEXT,
+    "request_hash" TEXT,
     "metadata" JSONB NOT NULL DEFAULT '{}',
     "last_seq" INTEGER NOT NULL DEFAULT 0,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "updated_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "queued_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    "available_at" TIMESTAMPTZ(6),
     "started_at" TIMESTAMPTZ(6),
+    "heartbeat_at" TIMESTAMPTZ(6),
     "finished_at" TIMESTAMPTZ(6),
 
     CONSTRAINT "ops_run_pkey" PRIMARY KEY ("id")
@@ -420,6 +426,7 @@ ALTER TABLE "worker" ADD CONSTRAINT "worker_tenant_id_fkey" FOREIGN KEY ("tenant
 ALTER TABLE "rule_target" SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE "rule_run" SET (fillfactor = 50);
 ALTER TABLE "run_metadata" SET (fillfactor = 50);
+ALTER TABLE "ops_run" SET (fillfactor = 50);
 
 -- Runs that may have work. Small: finished runs are not in it.
 CREATE INDEX "rule_run_active_idx" ON "rule_run" ("id") WHERE "status" IN ('QUEUED', 'APPLYING');
@@ -431,6 +438,13 @@ CREATE INDEX "rule_run_leased_idx" ON "rule_run" ("id") WHERE "lease_floor" IS N
 -- that was never returned to the queue has no entry here and is found by the run's claim cursor.
 CREATE INDEX "rule_target_waiting_idx" ON "rule_target" ("run_id", "next_attempt_at")
   WHERE "next_attempt_at" IS NOT NULL;
+
+-- Ops runs to claim, in the order in which they are claimed.
+CREATE INDEX "ops_run_claimable_idx" ON "ops_run" ("tenant_id", "priority" DESC, "queued_at", "id")
+  WHERE "status" = 'queued';
+
+-- Ops runs that somebody works on, which the search for stale ones looks at.
+CREATE INDEX "ops_run_claimed_idx" ON "ops_run" ("started_at") WHERE "status" IN ('claimed', 'running');
 
 -- A target's history.
 CREATE INDEX "run_event_target_idx" ON "run_event" ("target_id") WHERE "target_id" IS NOT NULL;

@@ -57,6 +57,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
       WHEN from_state = 'queued' AND to_state = 'cancelled' THEN 'cancel'
       WHEN from_state = 'claimed' AND to_state = 'cancelled' THEN 'cancel'
       WHEN from_state = 'running' AND to_state = 'cancelled' THEN 'cancel'
+      WHEN from_state = 'claimed' AND to_state = 'queued' THEN 'requeue'
+      WHEN from_state = 'running' AND to_state = 'queued' THEN 'requeue'
     END
   END
 $$;
@@ -113,6 +115,8 @@ INSERT INTO state_transition (machine, event, from_state, to_state, actors, cond
   ('ops_run', 'cancel', 'queued', 'cancelled', ARRAY['API', 'WORKER', 'SYSTEM'], 'a person or the worker stops it, or its claim went stale'),
   ('ops_run', 'cancel', 'claimed', 'cancelled', ARRAY['API', 'WORKER', 'SYSTEM'], 'a person or the worker stops it, or its claim went stale'),
   ('ops_run', 'cancel', 'running', 'cancelled', ARRAY['API', 'WORKER', 'SYSTEM'], 'a person or the worker stops it, or its claim went stale'),
+  ('ops_run', 'requeue', 'claimed', 'queued', ARRAY['SYSTEM'], 'its claim went stale, it was queued to be tried again, and attempts are left'),
+  ('ops_run', 'requeue', 'running', 'queued', ARRAY['SYSTEM'], 'its claim went stale, it was queued to be tried again, and attempts are left'),
   ('worker_loop', 'boot', 'STARTUP', 'CONNECTING', ARRAY['WORKER'], 'the runner starts'),
   ('worker_loop', 'connect', 'CONNECTING', 'RECOVERY', ARRAY['WORKER'], 'the database answers'),
   ('worker_loop', 'recover', 'RECOVERY', 'POLLING', ARRAY['WORKER'], 'expired leases were taken back, or were looked for a moment ago'),

@@ -10,6 +10,7 @@
 --   RL001  a change of status that the machine does not allow
 --   RL002  a row that is not born in the initial state, or into a run that takes no more
 --   RL003  a change of what is append-only
+--   RL004  a claim that the caller does not hold (any more)
 
 -- ---------------------------------------------------------------------------------------- refusals
 
@@ -482,12 +483,17 @@ ALTER TABLE partition_progress ADD CONSTRAINT partition_progress_offset CHECK (n
 
 -- ---------------------------------------------------------------------------------------- ops runs
 
+-- Both with the owner's rights and names: whoever may update the view ops.runs fires them, and has no rights
+-- on these tables.
 CREATE FUNCTION ops_run_guard() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   at timestamptz := clock_timestamp();
 BEGIN
   NEW.updated_at := at;
+  IF NEW.claimed_by IS DISTINCT FROM OLD.claimed_by AND (NEW.status = OLD.status OR NEW.status NOT IN ('claimed', 'queued')) THEN
+    RAISE EXCEPTION USING ERRCODE = 'RL004', MESSAGE = 'ops_run: a claim changes hands by being claimed, not otherwise';
+  END IF;
   IF NEW.status = OLD.status THEN
     NEW.status_from := NULL;
     RETURN NEW;
@@ -497,9 +503,18 @@ BEGIN
   END IF;
   NEW.status_from := OLD.status;
   NEW.last_seq := NEW.last_seq + 1;
-  IF NEW.status = 'claimed' THEN
+  IF NEW.status = 'queued' THEN
+    NEW.claimed_by := NULL;
+    NEW.started_at := NULL;
+    NEW.heartbeat_at := NULL;
+  ELSIF NEW.status = 'claimed' THEN
+    NEW.attempts := NEW.attempts + 1;
+    NEW.available_at := NULL;
     NEW.started_at := greatest(NEW.queued_at, at);
-  ELSIF NEW.status <> 'running' THEN
+    NEW.heartbeat_at := at;
+  ELSIF NEW.status = 'running' THEN
+    NEW.heartbeat_at := at;
+  ELSE
     NEW.finished_at := greatest(NEW.queued_at, NEW.started_at, at);
   END IF;
   RETURN NEW;
@@ -507,9 +522,12 @@ END
 $$;
 
 CREATE FUNCTION ops_run_record() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   run record;
+  event text;
+  -- Why, in the words of whoever moved it.
+  cause text;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     FOR run IN SELECT * FROM changed LOOP
@@ -519,8 +537,19 @@ BEGIN
     RETURN NULL;
   END IF;
   FOR run IN SELECT * FROM changed WHERE status_from IS NOT NULL LOOP
-    PERFORM append_transition_line(
-      'OPS', run.id, run.last_seq, run.tenant_id, 'ops_run', run.status_from, run.status, NULL);
+    event := state_event('ops_run', run.status_from, run.status);
+    cause := left(CASE event
+      WHEN 'fail' THEN run.metadata ->> 'error'
+      WHEN 'cancel' THEN run.metadata ->> 'reason'
+      WHEN 'requeue' THEN run.metadata #>> '{stale,reason}'
+    END, 1000);
+    PERFORM append_run_line(
+      'OPS', run.id, run.last_seq, run.tenant_id, 'ops_run.' || event,
+      CASE event WHEN 'requeue' THEN 'WARN' ELSE ledger_level(event) END,
+      coalesce(cause, run.status_from || ' → ' || run.status),
+      jsonb_strip_nulls(jsonb_build_object('from', run.status_from, 'to', run.status,
+        'worker_id', run.claimed_by, 'attempt', nullif(run.attempts, 0),
+        CASE event WHEN 'fail' THEN 'error' ELSE 'reason' END, cause)));
   END LOOP;
   RETURN NULL;
 END
@@ -540,6 +569,9 @@ CREATE TRIGGER ops_run_kept BEFORE DELETE OR TRUNCATE ON ops_run
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 ALTER TABLE ops_run
+  ADD CONSTRAINT ops_run_on_stale CHECK (on_stale IN ('cancel', 'requeue')),
+  ADD CONSTRAINT ops_run_attempts CHECK (attempts >= 0 AND max_attempts BETWEEN 1 AND 100),
+  ADD CONSTRAINT ops_run_metadata CHECK (jsonb_typeof(metadata) = 'object'),
   ADD CONSTRAINT ops_run_claim CHECK (
     (status <> 'queued' OR claimed_by IS NULL)
     AND (status NOT IN ('claimed', 'running', 'success', 'failed') OR claimed_by IS NOT NULL)),
