@@ -1,7 +1,7 @@
 // The one place that knows SQLSTATEs. Turns what PostgreSQL, its driver or Prisma throws into an AppError;
 // what it does not know passes through unchanged and is an INTERNAL fault to whoever shows it.
 
-import { AppError } from '../errors.js';
+import { AppError, type Refusal } from '../errors.js';
 
 interface DatabaseFault {
   readonly code: string;
@@ -48,6 +48,16 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
       return new AppError('ILLEGAL_TRANSITION', fault.message, { cause });
     case 'RL003':
       return new AppError('CONFLICT', fault.message, { cause });
+    case 'RL004':
+      return describedRefusal('CLAIM_LOST', fault, cause);
+    case 'RL005':
+      return describedRefusal('INVALID_INPUT', fault, cause);
+    case 'RL006':
+      return describedRefusal('NOT_FOUND', fault, cause);
+    case 'RL007':
+      return describedRefusal('IDEMPOTENCY_MISMATCH', fault, cause);
+    case 'RL008':
+      return describedRefusal('LIMIT_EXCEEDED', fault, cause);
     case '23505':
       return new AppError('CONFLICT', fault.detail ?? 'It exists already.', { cause });
     case '40001':
@@ -60,6 +70,16 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
     default:
       return null;
   }
+}
+
+/** A refusal whose DETAIL names the input field at fault, beside facts for a program. */
+function describedRefusal(code: Refusal, fault: DatabaseFault, cause: unknown): AppError {
+  const { field, ...details } = parseDetail(fault.detail);
+  return new AppError(code, fault.message, {
+    cause,
+    ...(typeof field === 'string' ? { field: ['input', field] } : {}),
+    ...(Object.keys(details).length > 0 ? { details } : {}),
+  });
 }
 
 function parseDetail(detail: string | undefined): Record<string, unknown> {
