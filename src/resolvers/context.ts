@@ -16,8 +16,8 @@ export interface RunRow {
 
 /** The live reads, answered by the listener's bell. Each refuses an unknown run with NOT_FOUND. */
 export interface RunFeed {
-  runEvents(viewer: Viewer, runId: string, after: number): AsyncIterableIterator<RunEventRow>;
-  runProgress(viewer: Viewer, kind: RunKind, runId: string): AsyncIterableIterator<RunRow>;
+  runEvents(viewer: Viewer, runId: string, after: number): Promise<AsyncIterableIterator<RunEventRow>>;
+  runProgress(viewer: Viewer, kind: RunKind, runId: string): Promise<AsyncIterableIterator<RunRow>>;
   runChanges(
     viewer: Viewer,
     filter: { readonly kind: RunKind | null; readonly projectId: string | null },
@@ -35,6 +35,6 @@ export interface Context extends Services {
   readonly loaders: Loaders;
 }
 
-export function createContext({ db, feed }: Services, viewer: Viewer): Context {
-  return { viewer, db, feed, loaders: new Loaders(db, viewer) };
+export function createContext(parts: Services & { readonly viewer: Viewer }): Context {
+  return { ...parts, loaders: new Loaders(parts.db, parts.viewer) };
 }

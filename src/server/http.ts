@@ -30,6 +30,8 @@ import { SubscriptionSockets } from './websocket.js';
 
 export interface ServerOptions {
   readonly schema: GraphQLSchema;
+  /** False leaves only the health routes: for a process that runs work. */
+  readonly serveGraphql?: boolean;
   /** The viewer these credentials belong to; refuses by an AppError (UNAUTHENTICATED, UNAVAILABLE). */
   readonly authenticate: (credentials: Credentials) => Promise<Viewer>;
   /** The context value of one operation, or of one event of a subscription. */
@@ -94,6 +96,10 @@ export class GraphqlServer {
     return `http://${name}:${this.port}${PATH}`;
   }
 
+  private get servesGraphql(): boolean {
+    return this.options.serveGraphql ?? true;
+  }
+
   /** Refuses new work, closes the sockets, lets requests in flight finish, then closes the port. */
   stop(): Promise<void> {
     this.stopping ??= this.drain();
@@ -144,12 +150,16 @@ export class GraphqlServer {
   }
 
   private addRoutes(runGraphql: RouteHandlerMethod): void {
-    this.http.get('/', (_request, reply) => reply.redirect(PATH));
     this.http.get('/healthz', (_request, reply) => reply.send({ status: 'live' }));
     this.http.get('/readyz', async (_request, reply) => {
       const readiness = await this.health.check();
       return reply.code(readiness.ready ? 200 : 503).send(readiness);
     });
+    if (this.servesGraphql) this.addGraphqlRoutes(runGraphql);
+  }
+
+  private addGraphqlRoutes(runGraphql: RouteHandlerMethod): void {
+    this.http.get('/', (_request, reply) => reply.redirect(PATH));
     // A preflight gets an answer, and no permission.
     this.http.options(PATH, (_request, reply) =>
       reply.code(204).header('allow', 'GET, POST, OPTIONS').send(),
@@ -222,7 +232,8 @@ export class GraphqlServer {
 
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     if (this.health.draining) return refuseUpgrade(socket, '503 Service Unavailable');
-    if (pathOf(request.url ?? '') !== PATH) return refuseUpgrade(socket, '404 Not Found');
+    if (!this.servesGraphql || pathOf(request.url ?? '') !== PATH)
+      return refuseUpgrade(socket, '404 Not Found');
     this.sockets.accept(request, socket, head);
   }
 }

@@ -56,18 +56,20 @@ export interface Registration {
   readonly config: Readonly<Record<string, string | number | boolean>>;
 }
 
-/** Registers a channel under its name, or points the one that has it elsewhere. */
+/** Registers a channel under its name, or points the one that has it elsewhere; answers its id. */
 export async function registerChannel(
   db: Database,
   { tenantId, name, kind, config }: Registration,
-): Promise<void> {
-  await translated(
+): Promise<string> {
+  const { id } = await translated(
     db.prisma.channel.upsert({
       where: { tenantId_name: { tenantId, name } },
       create: { id: newId(), tenantId, name, kind, config },
       update: { kind, config, updatedAt: new Date() },
+      select: { id: true },
     }),
   );
+  return id;
 }
 
 export async function registerSource(

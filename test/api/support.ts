@@ -75,7 +75,7 @@ export async function startApi(): Promise<TestApi> {
   const server = await GraphqlServer.start({
     schema,
     authenticate: ({ token }) => authenticate(db, token),
-    createContext: (viewer) => createContext({ db, feed: NO_FEED }, viewer),
+    createContext: (viewer) => createContext({ db, feed: NO_FEED, viewer }),
     isReady: async () => ({ ready: true, checks: {} }),
     log: pino({ level: 'silent' }),
     host: '127.0.0.1',

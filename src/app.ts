@@ -1,0 +1,159 @@
+// Composition: which parts a process has, in what order they start, and the reverse order in which they
+// stop. Nothing else constructs parts and passes them to each other. Called by main and by tests, which
+// start it on port 0.
+
+import { fileURLToPath } from 'node:url';
+import type { Logger } from 'pino';
+import { Authenticator } from './app/authenticate.js';
+import { seedDemo } from './app/demo.js';
+import { LocalSandbox } from './app/sandbox.js';
+import { isLoopbackHost, type Config } from './config.js';
+import { AppError } from './errors.js';
+import { RunFeed } from './events/feed.js';
+import { BellListener } from './events/listener.js';
+import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
+import { createContext } from './resolvers/context.js';
+import { buildGraphqlSchema } from './resolvers/schema.js';
+import type { Readiness } from './server/health.js';
+import { GraphqlServer } from './server/http.js';
+import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
+import { Database } from './store/db.js';
+import { migrate } from './store/migrate.js';
+
+// The project directory is the parent of src as well as of dist.
+const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
+
+type Stop = () => Promise<void>;
+
+export class App {
+  readonly #config: Config;
+  readonly #log: Logger;
+  /** How to undo each step of the start, oldest first. */
+  readonly #stops: Stop[] = [];
+  #server: GraphqlServer | null = null;
+  #stopping: Promise<void> | null = null;
+  #fail: (reason: Error) => void = () => {};
+  /** Settles with the reason if a part that the app cannot do without ends by itself. */
+  readonly failed = new Promise<Error>((resolve) => (this.#fail = resolve));
+
+  /** Starts everything, or throws after undoing what had been started. */
+  static async start(config: Config, log: Logger): Promise<App> {
+    const app = new App(config, log);
+    try {
+      await app.#start();
+      return app;
+    } catch (error) {
+      await app.stop();
+      throw error;
+    }
+  }
+
+  private constructor(config: Config, log: Logger) {
+    this.#config = config;
+    this.#log = log;
+  }
+
+  /** The GraphQL endpoint; null in a process that only runs work. */
+  get url(): string | null {
+    return this.#server && this.#config.role !== 'runner' ? this.#server.url : null;
+  }
+
+  /** Stops claims and hands leases back, drains sockets and requests, then closes what they used. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
+    for (const stop of this.#stops.toReversed()) {
+      try {
+        await stop();
+      } catch (err) {
+        this.#log.error({ err }, 'a part did not stop in order');
+      }
+    }
+  }
+
+  async #start(): Promise<void> {
+    const url = await this.#openDatabaseServer();
+    const applied = await migrate(url, MIGRATIONS);
+    if (applied.length > 0) this.#log.info({ migrations: applied }, 'migrated the database');
+    const db = this.#openPool(url);
+    await this.#provideKeys(db);
+    await this.#startSandbox(db);
+    const listener = await this.#startListener(url);
+    await this.#startServer(db, listener);
+  }
+
+  async #openDatabaseServer(): Promise<string> {
+    const { database } = this.#config;
+    if (database.kind === 'external') return database.url;
+    const postgres = await startEmbeddedPostgres({ dataDir: database.dataDir, log: this.#log });
+    this.#stops.push(() => postgres.stop());
+    void postgres.exited.then(() => {
+      if (!this.#stopping) this.#fail(new Error('The embedded PostgreSQL has ended by itself.'));
+    });
+    return postgres.url;
+  }
+
+  #openPool(url: string): Database {
+    const db = new Database({
+      url,
+      onIdleError: (err) => this.#log.warn({ err }, 'a database connection was lost'),
+    });
+    this.#stops.push(() => db.close());
+    return db;
+  }
+
+  async #provideKeys(db: Database): Promise<void> {
+    const { apiKey, http } = this.#config;
+    if (apiKey !== null) await installBootstrapKey(db, apiKey);
+    if (isLoopbackHost(http.host) || (await hasUsableKey(db))) return;
+    throw new AppError(
+      'INVALID_INPUT',
+      `HOST: ${JSON.stringify(http.host)} can be reached from other machines and there is no API key: ` +
+        'set RUNLEDGER_API_KEY, or HOST to 127.0.0.1',
+    );
+  }
+
+  async #startSandbox(db: Database): Promise<void> {
+    const { sandbox, database } = this.#config;
+    if (!sandbox.enabled) return;
+    const opened = await LocalSandbox.open(db, this.#config);
+    this.#stops.push(() => opened.stop());
+    if (database.kind === 'embedded') await seedDemo(db);
+  }
+
+  async #startListener(url: string): Promise<BellListener> {
+    const listener = await BellListener.start({ url, log: this.#log });
+    this.#stops.push(() => listener.stop());
+    return listener;
+  }
+
+  async #startServer(db: Database, listener: BellListener): Promise<void> {
+    const { role, http } = this.#config;
+    const feed = new RunFeed(db, listener, { log: this.#log });
+    this.#stops.push(async () => feed.stop());
+    const authenticator = new Authenticator(db, this.#config);
+    this.#server = await GraphqlServer.start({
+      schema: buildGraphqlSchema(),
+      serveGraphql: role !== 'runner',
+      authenticate: (credentials) => authenticator.authenticate(credentials),
+      createContext: (viewer) => createContext({ db, feed, viewer }),
+      isReady: () => checkReadiness(db, listener),
+      log: this.#log,
+      host: http.host,
+      port: http.port,
+    });
+    this.#stops.push(() => this.#server!.stop());
+  }
+}
+
+async function checkReadiness(db: Database, listener: BellListener): Promise<Readiness> {
+  const database = await db.ping().then(
+    () => 'ok',
+    () => 'cannot be reached',
+  );
+  const checks = { database, listener: listener.isHealthy ? 'ok' : 'not connected' };
+  return { ready: Object.values(checks).every((state) => state === 'ok'), checks };
+}
