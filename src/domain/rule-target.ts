@@ -1,6 +1,8 @@
 // A rule target: one item's price in one channel. Owns its machine, what a valid target is, and which
 // event an attempt's outcome stands for.
 
+import { findExternalIdFault } from './external-id.js';
+import type { Fault } from './fault.js';
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
 import { isCurrency, isUnitAmount } from './money.js';
 import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
@@ -58,7 +60,6 @@ export type RuleTargetStatus = StateOf<typeof ruleTargetMachine>;
 export type RuleTargetEvent = EventOf<typeof ruleTargetMachine>;
 
 export const MAX_TARGETS_PER_CALL = 10_000;
-export const MAX_EXTERNAL_ID_LENGTH = 255;
 
 export interface TargetInput {
   readonly externalId: string;
@@ -72,21 +73,16 @@ export interface NewTarget {
   readonly afterAmount: number;
 }
 
-export interface TargetFault {
-  readonly path: readonly string[];
-  readonly message: string;
-}
-
 export interface CheckedTargets {
   readonly targets: readonly NewTarget[];
   /** The one currency of all of them; null when there are none. */
   readonly currency: string | null;
-  readonly faults: readonly TargetFault[];
+  readonly faults: readonly Fault[];
 }
 
 /** Reads targets as clients give them. A run has one currency, `runCurrency` once it is known. */
 export function checkTargets(inputs: readonly TargetInput[], runCurrency: string | null): CheckedTargets {
-  const faults: TargetFault[] = [];
+  const faults: Fault[] = [];
   const targets: NewTarget[] = [];
   const seen = new Set<string>();
   let currency = runCurrency;
@@ -111,15 +107,6 @@ export function checkTargets(inputs: readonly TargetInput[], runCurrency: string
     });
   });
   return { targets, currency, faults };
-}
-
-function findExternalIdFault(externalId: string, seen: ReadonlySet<string>): string | null {
-  if (externalId.trim() === '') return 'must not be empty';
-  if (externalId.length > MAX_EXTERNAL_ID_LENGTH)
-    return `is longer than ${MAX_EXTERNAL_ID_LENGTH} characters`;
-  // PostgreSQL's text cannot hold it.
-  if (externalId.includes('\0')) return 'must not contain a NUL character';
-  return seen.has(externalId) ? `${externalId} is given twice` : null;
 }
 
 function readMoney(

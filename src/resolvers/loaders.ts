@@ -2,9 +2,11 @@
 
 import DataLoader from 'dataloader';
 import type { Viewer } from '../domain/viewer.js';
+import { findCatalogItems, type CatalogItemRow } from '../store/catalog-item.js';
 import { findChannels, type ChannelRow } from '../store/channel.js';
 import type { Database } from '../store/db.js';
 import { listTargetHistories, type RunEventRow } from '../store/ledger.js';
+import { findPricingRules, type PricingRuleRow } from '../store/pricing-rule.js';
 import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
 
 /** A verb of the store that answers for many keys; a key it does not mention has no row. */
@@ -16,6 +18,8 @@ type ReadMany<Row> = (
 
 export class Loaders {
   readonly ruleRun: DataLoader<string, RuleRunRow | null>;
+  readonly pricingRule: DataLoader<string, PricingRuleRow | null>;
+  readonly catalogItem: DataLoader<string, CatalogItemRow | null>;
   readonly channel: DataLoader<string, ChannelRow | null>;
   readonly targetHistory: DataLoader<string, readonly RunEventRow[] | null>;
 
@@ -24,6 +28,8 @@ export class Loaders {
     private readonly viewer: Viewer,
   ) {
     this.ruleRun = this.load(findRuleRuns);
+    this.pricingRule = this.load(findPricingRules);
+    this.catalogItem = this.load(findCatalogItems);
     this.channel = this.load(findChannels);
     this.targetHistory = this.load(listTargetHistories);
   }

@@ -3,13 +3,15 @@
 import { Arg, Ctx, ID, Query, Resolver } from 'type-graphql';
 import { Node } from '../schema/node.js';
 import { Needs } from './authorise.js';
+import { findCatalogItemNode } from './catalog-item.js';
 import type { Context } from './context.js';
+import { findPricingRuleNode } from './pricing-rule.js';
 import { findRuleRunNode } from './rule-run.js';
 
 type FindNode = (context: Context, id: string) => Promise<Node | null>;
 
 /** One line per noun. Each answers null, without asking the database, for an id that cannot be one of its own. */
-const FINDERS: readonly FindNode[] = [findRuleRunNode];
+const FINDERS: readonly FindNode[] = [findRuleRunNode, findPricingRuleNode, findCatalogItemNode];
 
 @Resolver()
 export class NodeResolver {

@@ -5,8 +5,10 @@ import 'reflect-metadata';
 import type { GraphQLSchema } from 'graphql';
 import { buildSchemaSync, type PubSub } from 'type-graphql';
 import { authoriseSchema } from './authorise.js';
+import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
 import { NodeResolver } from './node.js';
+import { PricingRuleResolver } from './pricing-rule.js';
 import { RuleRunResolver } from './rule-run.js';
 import { RunResolver } from './run.js';
 import { StateMachineResolver } from './state-machine.js';
@@ -24,7 +26,15 @@ const NO_PUBSUB: PubSub = {
 export function buildGraphqlSchema(): GraphQLSchema {
   return authoriseSchema(
     buildSchemaSync({
-      resolvers: [ChannelResolver, NodeResolver, RuleRunResolver, RunResolver, StateMachineResolver],
+      resolvers: [
+        CatalogItemResolver,
+        ChannelResolver,
+        NodeResolver,
+        PricingRuleResolver,
+        RuleRunResolver,
+        RunResolver,
+        StateMachineResolver,
+      ],
       pubSub: NO_PUBSUB,
       validate: false,
     }),

@@ -7,6 +7,7 @@ import type { Viewer } from '../domain/viewer.js';
 import { translated, type Connection, type Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
+import { checkLabel, requireObject } from './input.js';
 import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 import type { Prisma, RuleRun } from './prisma/client.js';
 import { insertTargets, requireTargets } from './rule-target.js';
@@ -35,12 +36,10 @@ export interface RuleRunFilter {
   readonly correlationId?: string | null;
 }
 
-const MAX_LABEL_LENGTH = 255;
-
 export async function createRuleRun(db: Database, viewer: Viewer, input: NewRuleRun): Promise<RuleRunRow> {
   checkLabel('projectId', input.projectId);
   if (input.correlationId !== null) checkLabel('correlationId', input.correlationId);
-  const metadata = requireObject(input.metadata);
+  const metadata = requireObject('metadata', input.metadata);
   const { idempotencyKey, ...request } = input;
   const checked = requireTargets(input.targets, null);
   const id = newId();
@@ -248,17 +247,4 @@ function decodeRunCursor(cursor: string): string {
   if (!isUuid(id))
     throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
   return id;
-}
-
-function checkLabel(field: string, value: string): void {
-  if (value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && !value.includes('\0')) return;
-  throw new AppError('INVALID_INPUT', `${field} must have 1 to ${MAX_LABEL_LENGTH} characters.`, {
-    field: ['input', field],
-  });
-}
-
-function requireObject(value: unknown): object {
-  if (value === null || value === undefined) return {};
-  if (typeof value === 'object' && !Array.isArray(value)) return value;
-  throw new AppError('INVALID_INPUT', 'metadata must be a JSON object.', { field: ['input', 'metadata'] });
 }

@@ -11,6 +11,7 @@ import {
 import type { Viewer } from '../domain/viewer.js';
 import type { Connection, Database } from './db.js';
 import { isRowNumber } from './id.js';
+import { refuseFaults, refuseTooMany } from './input.js';
 import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 
 export interface RuleTargetRow {
@@ -35,30 +36,12 @@ const COLUMNS = `id::text AS id, run_id AS "runId", external_id AS "externalId",
   next_attempt_at AS "nextAttemptAt", error_code AS "errorCode", error_message AS "errorMessage",
   applied_at AS "appliedAt", rolled_back_at AS "rolledBackAt"`;
 
-const MAX_FAULTS_SHOWN = 20;
-
 /** Checks targets as clients give them, or refuses with the path of each fault. */
 export function requireTargets(inputs: readonly TargetInput[], runCurrency: string | null): CheckedTargets {
-  if (inputs.length > MAX_TARGETS_PER_CALL) {
-    throw new AppError(
-      'LIMIT_EXCEEDED',
-      `${inputs.length} targets are more than the ${MAX_TARGETS_PER_CALL} that one call takes; add the rest with addRuleTargets.`,
-      { field: ['input', 'targets'], details: { limit: MAX_TARGETS_PER_CALL, given: inputs.length } },
-    );
-  }
+  refuseTooMany('targets', inputs.length, MAX_TARGETS_PER_CALL, 'add the rest with addRuleTargets');
   const checked = checkTargets(inputs, runCurrency);
-  const first = checked.faults[0];
-  if (!first) return checked;
-  const field = (path: readonly string[]) => ['input', 'targets', ...path];
-  throw new AppError('INVALID_INPUT', `${field(first.path).join('.')} ${first.message}`, {
-    field: field(first.path),
-    details: {
-      faultCount: checked.faults.length,
-      faults: checked.faults
-        .slice(0, MAX_FAULTS_SHOWN)
-        .map(({ path, message }) => ({ field: field(path), message })),
-    },
-  });
+  refuseFaults(checked.faults, 'targets');
+  return checked;
 }
 
 /** Inserts targets into a run that the caller has locked. */

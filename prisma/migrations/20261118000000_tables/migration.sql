@@ -450,3 +450,8 @@ CREATE INDEX "ops_run_claimed_idx" ON "ops_run" ("started_at") WHERE "status" IN
 CREATE INDEX "run_event_target_idx" ON "run_event" ("target_id") WHERE "target_id" IS NOT NULL;
 
 INSERT INTO "tenant" ("id", "name") VALUES ('default', 'Default');
+
+-- Amounts are integers that a JSON number holds exactly.
+ALTER TABLE "catalog_item" ADD CONSTRAINT "catalog_item_amounts" CHECK (
+  "unit_amount" BETWEEN 0 AND 9007199254740991
+  AND ("cost_amount" IS NULL OR "cost_amount" BETWEEN 0 AND 9007199254740991));

@@ -1,0 +1,47 @@
+// Refusals of input that could not be stored, or that a check of the domain has found faults in, each with
+// the path that the client knows it by.
+
+import { AppError } from '../errors.js';
+import type { Fault } from '../domain/fault.js';
+
+const MAX_FAULTS_SHOWN = 100;
+const MAX_LABEL_LENGTH = 255;
+
+/** The first fault is the message; all of them, up to what anybody reads, are in the details. */
+export function refuseFaults(faults: readonly Fault[], ...prefix: readonly string[]): void {
+  const first = faults[0];
+  if (!first) return;
+  const field = ({ path }: Fault) => ['input', ...prefix, ...path];
+  throw new AppError('INVALID_INPUT', `${field(first).join('.')} ${first.message}`, {
+    field: field(first),
+    details: {
+      faultCount: faults.length,
+      faults: faults
+        .slice(0, MAX_FAULTS_SHOWN)
+        .map((fault) => ({ field: field(fault), message: fault.message })),
+    },
+  });
+}
+
+/** Refuses more than one call takes, before any of it is looked at. */
+export function refuseTooMany(field: string, given: number, limit: number, instead: string): void {
+  if (given <= limit) return;
+  throw new AppError(
+    'LIMIT_EXCEEDED',
+    `${given} ${field} are more than the ${limit} that one call takes; ${instead}.`,
+    { field: ['input', field], details: { limit, given } },
+  );
+}
+
+export function checkLabel(field: string, value: string): void {
+  if (value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && !value.includes('\0')) return;
+  throw new AppError('INVALID_INPUT', `${field} must have 1 to ${MAX_LABEL_LENGTH} characters.`, {
+    field: ['input', field],
+  });
+}
+
+export function requireObject(field: string, value: unknown): object {
+  if (value === null || value === undefined) return {};
+  if (typeof value === 'object' && !Array.isArray(value)) return value;
+  throw new AppError('INVALID_INPUT', `${field} must be a JSON object.`, { field: ['input', field] });
+}
