@@ -38,7 +38,7 @@ afterEach(async () => {
 });
 afterAll(() => database.drop());
 
-function point(config: Record<string, string>): Promise<void> {
+function point(config: Record<string, string>): Promise<string> {
   return registerChannel(database.db, { tenantId: 'default', name: 'shop', kind: 'shopify', config });
 }
 

@@ -2,6 +2,7 @@
 // an answer means is not known here. It rejects only when the caller's signal aborts.
 
 import { createHmac } from 'node:crypto';
+import { readBody } from '../body.js';
 import { Deadline } from '../deadline.js';
 import { networkMessage, retryable, timeoutFailure, type Failure } from '../failures.js';
 import type { HttpConfig } from './config.js';
@@ -53,7 +54,7 @@ export class HttpClient {
       redirect: 'manual',
       signal,
     });
-    const text = await readText(response, maxAnswerBytes);
+    const text = await readBody(response, maxAnswerBytes);
     if (text === null) {
       return { failure: retryable('UPSTREAM', `The answer is larger than ${maxAnswerBytes} bytes`) };
     }
@@ -70,16 +71,4 @@ export class HttpClient {
     const digest = hmac.update(`${time}.${method}.${pathname}${search}.${body}`).digest('hex');
     return { [signature.header.toLowerCase()]: `t=${time},v1=${digest}` };
   }
-}
-
-/** Null when there is more of it; the rest is not read. */
-async function readText(response: Response, maxBytes: number): Promise<string | null> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of response.body ?? []) {
-    size += part.byteLength;
-    if (size > maxBytes) return null;
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString('utf8');
 }

@@ -1,0 +1,72 @@
+// Where a file's bytes come from: this machine's disk, or a download. Owns opening it at a position and
+// knowing whether it is still the same file: a range was planned on its bytes, and means nothing on others.
+
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { failureOfStatus, permanent, send } from '../source-call.js';
+
+export interface OpenBytes {
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Differs when the file does; null when that cannot be known. */
+  readonly version: string | null;
+  readonly dateMs: number | null;
+}
+
+export interface ByteSource {
+  /** Whether it can be read from any position without reading what is before. */
+  readonly isSeekable: boolean;
+  open(position: number, signal: AbortSignal): Promise<OpenBytes>;
+}
+
+export class DiskFile implements ByteSource {
+  readonly isSeekable = true;
+  readonly #path: string;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
+    const { size, mtimeMs } = await stat(this.#path).catch((error: NodeJS.ErrnoException) => {
+      throw permanent(`the file cannot be read: ${error.code ?? error.message}`);
+    });
+    const chunks = createReadStream(this.#path, { start: position, signal });
+    return { chunks, version: `${size}-${mtimeMs}`, dateMs: null };
+  }
+}
+
+export class Download implements ByteSource {
+  readonly isSeekable = false;
+  readonly #url: string;
+  readonly #headers: Readonly<Record<string, string>>;
+
+  constructor(url: string, headers: Readonly<Record<string, string>>) {
+    this.#url = url;
+    this.#headers = headers;
+  }
+
+  async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
+    const headers = { ...this.#headers, ...(position > 0 ? { range: `bytes=${position}-` } : {}) };
+    const response = await send({ url: this.#url, headers }, signal);
+    // The position is the file's very end.
+    if (position > 0 && response.status === 416) return { chunks: none(), version: null, dateMs: null };
+    if (!response.ok) throw failureOfStatus(response);
+    const body = response.body ?? none();
+    return {
+      // A server that knows no ranges sends everything.
+      chunks: response.status === 206 ? body : skip(position, body),
+      version: response.headers.get('etag') ?? response.headers.get('last-modified'),
+      dateMs: Date.parse(response.headers.get('date') ?? '') || null,
+    };
+  }
+}
+
+async function* none(): AsyncGenerator<Uint8Array> {}
+
+async function* skip(count: number, chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let left = count;
+  for await (const chunk of chunks) {
+    if (left < chunk.byteLength) yield chunk.subarray(left);
+    left = Math.max(0, left - chunk.byteLength);
+  }
+}

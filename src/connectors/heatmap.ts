@@ -1,0 +1,96 @@
+// The heatmap: how a feed that can count by price is cut into ranges of about equal size. Splits where it
+// is dense until every piece is small, then joins neighbours up to the size wanted. Knows no technology:
+// counting is the caller's.
+
+/** Minor units, both ends included; no upper end: whatever is dearer. */
+export interface PriceRange {
+  readonly min: number;
+  readonly max: number | null;
+}
+
+export interface CountedRange extends PriceRange {
+  readonly count: number;
+}
+
+export interface HeatmapRequest {
+  readonly count: (range: PriceRange) => Promise<number>;
+  /** The most ranges that are wanted. */
+  readonly partitions: number;
+  /** A range is not worth having with fewer records. */
+  readonly smallest: number;
+}
+
+/** Where the search for the dearest record begins; anything above it lies in the last piece. */
+const PRICE_CEILING = 10 ** 12;
+
+/** Leaves of half the size wanted join into ranges that differ from it by a quarter at most. */
+const LEAF_SHARE = 0.5;
+
+/** Ranges without a gap or an overlap over all prices; none when there are no records. */
+export async function planRanges({ count, partitions, smallest }: HeatmapRequest): Promise<CountedRange[]> {
+  const all = { min: 0, max: null };
+  const total = await count(all);
+  if (total === 0) return [];
+  const wanted = Math.max(1, Math.min(partitions, Math.floor(total / smallest)));
+  const size = total / wanted;
+  const leaves = await splitDense({ ...all, count: total }, size * LEAF_SHARE, count, wanted * 8 + 40);
+  return joinNeighbours(leaves, size);
+}
+
+async function splitDense(
+  whole: CountedRange,
+  most: number,
+  count: HeatmapRequest['count'],
+  calls: number,
+): Promise<CountedRange[]> {
+  const done: CountedRange[] = [];
+  const open = [whole];
+  for (let left = calls; ;) {
+    const range = open.pop();
+    if (!range) break;
+    const middle = range.count > most && left > 0 ? middleOf(range) : null;
+    if (middle === null) {
+      done.push(range);
+      continue;
+    }
+    left -= 1;
+    const lower = await count({ min: range.min, max: middle });
+    // The feed may have changed between the two counts: what is left is at least nothing.
+    open.push({ min: middle + 1, max: range.max, count: Math.max(0, range.count - lower) });
+    open.push({ min: range.min, max: middle, count: lower });
+  }
+  return done.sort((a, b) => a.min - b.min);
+}
+
+// Prices crowd at the low end: far apart, the middle is where as many powers lie on either side.
+function middleOf({ min, max }: PriceRange): number | null {
+  const upper = max ?? PRICE_CEILING;
+  if (upper <= min) return null;
+  const isWide = upper > 4 * Math.max(1, min);
+  const middle = isWide ? Math.sqrt(Math.max(1, min) * upper) : (min + upper) / 2;
+  return Math.min(upper - 1, Math.max(min, Math.floor(middle)));
+}
+
+function joinNeighbours(leaves: readonly CountedRange[], size: number): CountedRange[] {
+  const ranges: CountedRange[] = [];
+  let current: CountedRange | null = null;
+  for (const leaf of leaves) {
+    const joined: CountedRange = current
+      ? { min: current.min, max: leaf.max, count: current.count + leaf.count }
+      : leaf;
+    // Whichever comes nearer to the size wanted: with this leaf, or without it.
+    const isBetterWithout: boolean =
+      current !== null && current.count > 0 && Math.abs(current.count - size) < Math.abs(joined.count - size);
+    if (isBetterWithout) ranges.push(current!);
+    current = isBetterWithout ? leaf : joined;
+  }
+  if (!current) return ranges;
+  const last = ranges.at(-1);
+  // An empty or tiny rest belongs to the range before it.
+  if (last && current.count < size / 4) {
+    ranges[ranges.length - 1] = { min: last.min, max: current.max, count: last.count + current.count };
+  } else {
+    ranges.push(current);
+  }
+  return ranges;
+}

@@ -1,0 +1,54 @@
+// What a record must be to be kept, whatever its source: an id that an index can hold, and JSON that
+// PostgreSQL can store. Pure; every source passes its records through here, so that one bad record is set
+// aside alone and never takes its page with it.
+
+import type { FeedRecord } from './source.js';
+
+const MAX_ID_LENGTH = 255;
+const MAX_JSON_LENGTH = 256 * 1024;
+const MAX_DEPTH = 64;
+/** Enough of an unusable record to recognise it by. */
+const MAX_KEPT_LENGTH = 2_000;
+
+export function readRecord(payload: unknown, id: unknown): FeedRecord {
+  const json = JSON.stringify(payload) ?? 'null';
+  const reason = faultOf(payload, json, id);
+  return reason === null ? { externalId: String(id), json } : setAside(json, reason);
+}
+
+/** What is no record, as text; cut short, and without what cannot be stored. */
+export function setAside(text: string, reason: string): FeedRecord {
+  const kept = text.slice(0, MAX_KEPT_LENGTH).replace(/\0|\p{Cs}/gu, '\ufffd');
+  return { externalId: null, json: JSON.stringify({ text: kept }), reason };
+}
+
+function faultOf(payload: unknown, json: string, id: unknown): string | null {
+  if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) {
+    return 'the record is no object';
+  }
+  if (!isId(id)) return 'the record has no usable id';
+  if (json.length > MAX_JSON_LENGTH) return `the record has more than ${MAX_JSON_LENGTH} characters`;
+  if (!isStorable(json)) return 'the record has a character that cannot be stored';
+  if (depthOf(payload) > MAX_DEPTH) return `the record is nested deeper than ${MAX_DEPTH} levels`;
+  return null;
+}
+
+function isId(id: unknown): boolean {
+  if (typeof id === 'number') return Number.isSafeInteger(id);
+  return typeof id === 'string' && id.trim() !== '' && id.length <= MAX_ID_LENGTH && !/\p{Cc}/u.test(id);
+}
+
+// JSON.stringify writes a NUL and a lone surrogate as escapes, and a backslash of the text as two.
+function isStorable(json: string): boolean {
+  return !json.includes('\\u') || !/(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/.test(json);
+}
+
+function depthOf(value: unknown): number {
+  let depth = 0;
+  let level: unknown[] = [value];
+  while (level.length > 0 && depth <= MAX_DEPTH) {
+    depth += 1;
+    level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
+  }
+  return depth;
+}

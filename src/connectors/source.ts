@@ -1,0 +1,84 @@
+// The port to a supplier's feed. Owns the words in which the runner and any connector talk about reading
+// one: it is planned once into ranges, and each range is read page by page, from an offset that the
+// database keeps. Knows no technology; one folder beside this file per technology implements it.
+
+/** A part of the feed, in the connector's own words; stored as JSON between the plan and the pages. */
+export type Range = Readonly<Record<string, string | number | boolean | null>>;
+
+export interface PlannedRange {
+  readonly range: Range;
+  /** As counted when it was planned; null when the source does not count. */
+  readonly totalRecords: number | null;
+}
+
+export interface Plan {
+  readonly kind: 'planned';
+  /**
+   * When the plan began, on the source's clock where that is behind ours. Whatever changes after it may or
+   * may not be seen by this run, and must be by the next: it is the watermark that the run leaves.
+   */
+  readonly beganAt: Date;
+  /** Together the whole feed (or all of it that changed), about equal in size. Empty: there is nothing. */
+  readonly ranges: readonly PlannedRange[];
+}
+
+export interface PageRequest {
+  readonly range: Range;
+  /** How many records of the range the pages before went past. */
+  readonly offset: number;
+  /** What the page before gave along, for sources that cannot jump to an offset. */
+  readonly cursor: string | null;
+  readonly limit: number;
+  /** Only what changed at or after this instant; null: everything. */
+  readonly since: Date | null;
+}
+
+export interface Page {
+  readonly kind: 'page';
+  readonly records: readonly FeedRecord[];
+  /** How many records of the range it went past: more than it has when some did not change since. */
+  readonly passed: number;
+  readonly cursor: string | null;
+  /** Nothing follows it. */
+  readonly isLast: boolean;
+  /** How many records the range has right now, when the source says so with the page. */
+  readonly totalRecords: number | null;
+}
+
+/** A record under its own id, or what there is of one that cannot be kept, and why. `json` can be stored. */
+export type FeedRecord =
+  | { readonly externalId: string; readonly json: string }
+  | { readonly externalId: null; readonly json: string; readonly reason: string };
+
+export type SourceFailure =
+  | {
+      readonly kind: 'transient';
+      readonly message: string;
+      /** The source refused because of how often it was asked. */
+      readonly throttled: boolean;
+      /** Only when the source named a delay itself. */
+      readonly retryAfterMs?: number;
+    }
+  | { readonly kind: 'permanent'; readonly message: string };
+
+/** What the catalog keeps of a record. Amounts are minor units of `currency`. */
+export interface MappedItem {
+  readonly title: string;
+  readonly unitAmount: number;
+  readonly costAmount: number;
+  readonly currency: string;
+  readonly attributes: Readonly<Record<string, unknown>>;
+}
+
+export interface Source {
+  /** Never throws for a failure of the source: that is an outcome. Rejects when `signal` aborts. */
+  plan(since: Date | null, signal: AbortSignal): Promise<Plan | SourceFailure>;
+
+  fetchPage(request: PageRequest, signal: AbortSignal): Promise<Page | SourceFailure>;
+
+  /** Pure. A record that is no item of the catalog is answered with the reason. */
+  mapRecord(payload: unknown): MappedItem | { readonly reason: string };
+
+  /** Lets go of what is open between pages. */
+  close(): void;
+}

@@ -1,0 +1,177 @@
+// CSV and NDJSON, from disk and downloaded from the sandbox, streamed and resumed.
+import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { startSandbox, type Sandbox } from '../../../src/sandbox/server.js';
+import type { Source } from '../../../src/connectors/source.js';
+import { never, open, planOf, readIds, readRange } from '../source-support.js';
+
+let sandbox: Sandbox;
+let directory: string;
+
+beforeAll(async () => {
+  sandbox = await startSandbox();
+  directory = await mkdtemp(join(tmpdir(), 'runledger-files-'));
+});
+afterAll(async () => {
+  await sandbox.stop();
+  await rm(directory, { recursive: true });
+});
+
+async function openFile(
+  kind: 'csv' | 'ndjson',
+  name: string,
+  text: string,
+  config: object = {},
+): Promise<Source> {
+  await writeFile(join(directory, name), text);
+  return open(kind, { path: name, ...config }, { filesDir: directory });
+}
+
+const CSV_HEAD = 'id,title,price,currency\r\n';
+
+function ndjsonOf(count: number): string {
+  return Array.from(
+    { length: count },
+    (_, i) => `${JSON.stringify({ id: `r${i}`, title: 'é', price: i, currency: 'EUR' })}\n`,
+  ).join('');
+}
+
+test('a file on disk is cut into ranges that begin with a record', async () => {
+  const source = await openFile('ndjson', 'big.ndjson', ndjsonOf(1_000));
+  const { ranges } = await planOf(source);
+  expect(ranges).toHaveLength(17);
+  expect(ranges.map(({ totalRecords }) => totalRecords).reduce((a, b) => a! + b!)).toBe(1_000);
+  expect(await readIds(source)).toEqual(Array.from({ length: 1_000 }, (_, i) => `r${i}`));
+});
+
+test('a page is found again by its cursor alone, as after a restart', async () => {
+  const source = await openFile('ndjson', 'resume.ndjson', ndjsonOf(50));
+  const [range] = (await planOf(source)).ranges;
+  const { pages } = await readRange(source, range!, { limit: 20 });
+  const again = open('ndjson', { path: 'resume.ndjson' }, { filesDir: directory });
+  const second = await again.fetchPage(
+    { range: range!.range, offset: 20, cursor: pages[0]!.cursor, limit: 20, since: null },
+    never,
+  );
+  expect(second).toEqual(pages[1]);
+  again.close();
+});
+
+test('CSV: quotes, line breaks in cells, empty lines, a byte order mark and a last line without an end', async () => {
+  const text = `\ufeff${CSV_HEAD}a,"Ring, ""gold""\r\nlarge",19.99,EUR\r\n\r\nb,Plain,5,EUR`;
+  const source = await openFile('csv', 'quotes.csv', text);
+  const { records } = await readRange(source, (await planOf(source)).ranges[0]!);
+  expect(records.map(({ json }) => JSON.parse(json))).toEqual([
+    { id: 'a', title: 'Ring, "gold"\r\nlarge', price: '19.99', currency: 'EUR' },
+    { id: 'b', title: 'Plain', price: '5', currency: 'EUR' },
+  ]);
+  expect(source.mapRecord(JSON.parse(records[0]!.json))).toMatchObject({ unitAmount: 1999 });
+});
+
+test('CSV: a delimiter of its own', async () => {
+  const source = await openFile('csv', 'semicolon.csv', 'id;title\na;"x;y"\n', { delimiter: ';' });
+  const { records } = await readRange(source, (await planOf(source)).ranges[0]!);
+  expect(JSON.parse(records[0]!.json)).toEqual({ id: 'a', title: 'x;y' });
+});
+
+test('bad lines are set aside one by one', async () => {
+  const csv = await openFile('csv', 'bad.csv', `${CSV_HEAD}a,x,1\r\nb,"x"y,1,EUR\r\nc,x,1,EUR\r\n`);
+  const lines = await readRange(csv, (await planOf(csv)).ranges[0]!);
+  expect(lines.records).toMatchObject([
+    { externalId: null, reason: 'the line has 3 cells, the header 4' },
+    { externalId: null, reason: 'a quote stands where none may' },
+    { externalId: 'c' },
+  ]);
+  const ndjson = await openFile('ndjson', 'bad.ndjson', '{"id":"a"}\nnonsense\n[1]\n{"id":"b"}\n');
+  const records = await readRange(ndjson, (await planOf(ndjson)).ranges[0]!);
+  expect(records.records).toMatchObject([
+    { externalId: 'a' },
+    { reason: 'the line is no JSON' },
+    { reason: 'the line is no JSON object' },
+    { externalId: 'b' },
+  ]);
+});
+
+test('a quote that nobody closes ends the partition, not the process', async () => {
+  const source = await openFile('csv', 'open.csv', `${CSV_HEAD}a,"${'x'.repeat(1_200_000)}`);
+  expect(await source.plan(null, never)).toMatchObject({
+    kind: 'permanent',
+    message: expect.stringContaining('byte 25'),
+  });
+});
+
+test('an empty file, or one with a header only, has nothing', async () => {
+  expect((await planOf(await openFile('ndjson', 'empty.ndjson', ''))).ranges).toEqual([]);
+  expect((await planOf(await openFile('csv', 'empty.csv', CSV_HEAD))).ranges).toEqual([]);
+});
+
+test('a file that changed since it was planned is not read on', async () => {
+  const source = await openFile('ndjson', 'changed.ndjson', ndjsonOf(50));
+  const [range] = (await planOf(source)).ranges;
+  await utimes(join(directory, 'changed.ndjson'), new Date(), new Date(1_000));
+  await expect(readRange(source, range!)).rejects.toThrow('has changed since the run was planned');
+});
+
+test('only what changed, by its own time', async () => {
+  const text = '{"id":"a","at":"2026-01-01"}\n{"id":"b","at":"2026-06-01"}\n';
+  const source = await openFile('ndjson', 'since.ndjson', text, { fields: { updatedAt: 'at' } });
+  expect(await readIds(source, new Date('2026-05-01'))).toEqual(['b']);
+});
+
+test.each(['../secret.csv', '/etc/passwd', '.'])('%s lies outside of the directory', (path) => {
+  expect(() => open('csv', { path }, { filesDir: directory })).toThrow('must lie in RUNLEDGER_FILES_DIR');
+});
+
+test('without a directory no file is read', () => {
+  expect(() => open('csv', { path: 'a.csv' })).toThrow('RUNLEDGER_FILES_DIR, which is not set');
+});
+
+test('a file that is not there is told', async () => {
+  const source = open('csv', { path: 'none.csv' }, { filesDir: directory });
+  expect(await source.plan(null, never)).toEqual({
+    kind: 'permanent',
+    message: 'the file cannot be read: ENOENT',
+  });
+});
+
+describe.each(['csv', 'ndjson'] as const)('%s downloaded', (kind) => {
+  test('is read in one stream', async () => {
+    const name = `stream-${kind}`;
+    const source = open(kind, { url: sandbox.feedUrl(name, `items.${kind}`, { size: 700 }) });
+    const ids = await readIds(source);
+    expect(ids).toHaveLength(700);
+    expect(new Set(ids).size).toBe(700);
+    // One for the plan, one for all pages.
+    expect(sandbox.feedRequests(name)).toBe(2);
+  });
+
+  test('is resumed at the byte where the last page ended', async () => {
+    const url = sandbox.feedUrl(`resume-${kind}`, `items.${kind}`, { size: 100 });
+    const source = open(kind, { url });
+    const [range] = (await planOf(source)).ranges;
+    const { pages } = await readRange(source, range!);
+    const other = open(kind, { url });
+    const third = await other.fetchPage(
+      { range: range!.range, offset: 60, cursor: pages[1]!.cursor, limit: 30, since: null },
+      never,
+    );
+    expect(third).toEqual(pages[2]);
+    other.close();
+  });
+
+  test('that changed is not read on', async () => {
+    const name = `changed-${kind}`;
+    const source = open(kind, { url: sandbox.feedUrl(name, `items.${kind}`, { size: 100 }) });
+    const [range] = (await planOf(source)).ranges;
+    sandbox.feedChanges(name).remove(5, Date.now());
+    await expect(readRange(source, range!)).rejects.toThrow('has changed since the run was planned');
+  });
+});
+
+test('the end of a download is an empty page when it falls on a page break', async () => {
+  const source = open('ndjson', { url: sandbox.feedUrl('break', 'items.ndjson', { size: 60 }) });
+  const { pages } = await readRange(source, (await planOf(source)).ranges[0]!);
+  expect(pages.map(({ passed }) => passed)).toEqual([30, 30, 0]);
+});

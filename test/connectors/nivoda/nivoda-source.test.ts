@@ -1,0 +1,188 @@
+// The nivoda source against the sandbox's feed, over HTTP.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { stoneId } from '../../../src/sandbox/feed/records.js';
+import type { FeedOptions } from '../../../src/sandbox/feed/feed.js';
+import { startSandbox, type Sandbox } from '../../../src/sandbox/server.js';
+import type { PageRequest, Source, SourceFailure } from '../../../src/connectors/source.js';
+import { never, open, planOf, readIds, readRange } from '../source-support.js';
+
+let sandbox: Sandbox;
+let feeds = 0;
+
+beforeAll(async () => {
+  sandbox = await startSandbox();
+});
+afterAll(() => sandbox.stop());
+
+/** A source on a feed of its own. */
+function openFeed(
+  options: FeedOptions,
+  config: object = {},
+): { readonly name: string; readonly source: Source } {
+  const name = `feed-${(feeds += 1)}`;
+  return { name, source: open('nivoda', { ...sandbox.feedConfig(name, options), ...config }) };
+}
+
+const FIRST_PAGE: PageRequest = {
+  range: { minPrice: 0, maxPrice: null },
+  offset: 0,
+  cursor: null,
+  limit: 30,
+  since: null,
+};
+
+async function failureOf(source: Source): Promise<SourceFailure> {
+  const outcome = await source.fetchPage(FIRST_PAGE, never);
+  if (outcome.kind === 'page') throw new Error('expected a failure, but there was a page');
+  return outcome;
+}
+
+test('the plan covers the feed in ranges of about equal size, and the pages give every record once', async () => {
+  const { source } = openFeed({ size: 3_000 });
+  const { ranges } = await planOf(source);
+  expect(ranges.length).toBeGreaterThan(20);
+  expect(ranges.reduce((sum, { totalRecords }) => sum + totalRecords!, 0)).toBe(3_000);
+  const ids = await readIds(source);
+  expect(ids).toHaveLength(3_000);
+  expect(new Set(ids).size).toBe(3_000);
+});
+
+test('the last page is the short one, or an empty one when the range ends with a full page', async () => {
+  const { source } = openFeed({ size: 60 });
+  const { ranges } = await planOf(source);
+  const { pages } = await readRange(source, ranges[0]!);
+  expect(pages.map(({ records, isLast }) => [records.length, isLast])).toEqual([
+    [30, false],
+    [30, false],
+    [0, true],
+  ]);
+  expect(pages[0]!.totalRecords).toBe(60);
+});
+
+test('an incremental plan counts and reads only what changed', async () => {
+  const { name, source } = openFeed({ size: 300 });
+  const since = new Date();
+  expect((await planOf(source, since)).ranges).toEqual([]);
+  sandbox.feedChanges(name).setPrice(7, 123_456, since.getTime());
+  sandbox.feedChanges(name).setPrice(8, 999, since.getTime() - 1);
+  expect(await readIds(source, since)).toEqual([stoneId(7)]);
+});
+
+test('the plan began before its first call', async () => {
+  const { source } = openFeed({ size: 10 });
+  const before = Date.now();
+  const { beganAt } = await planOf(source);
+  expect(beganAt.getTime()).toBeGreaterThanOrEqual(before);
+  expect(beganAt.getTime()).toBeLessThanOrEqual(Date.now());
+});
+
+test('a stone becomes an item; its offer and certificate are attributes', async () => {
+  const { source } = openFeed({ size: 1 });
+  const { records } = await readRange(source, (await planOf(source)).ranges[0]!);
+  const item = source.mapRecord(JSON.parse(records[0]!.json));
+  expect(item).toMatchObject({ unitAmount: 15_000, costAmount: 15_000, currency: 'USD' });
+  expect(item).toMatchObject({ title: expect.stringMatching(/ ct [A-Z]+, [A-Z] [A-Z0-9]+, [A-Z]+ \d+$/) });
+  expect(item).toMatchObject({ attributes: { availability: 'AVAILABLE', lab: expect.any(String) } });
+});
+
+test.each([
+  [{}, 'price'],
+  [{ price: 1, diamond: null }, 'diamond'],
+  [{ price: -5, currency: 'USD', diamond: {} }, 'price: -5 is no amount'],
+  [{ price: 0.5, currency: 'USD', diamond: {} }, 'price: 0.5 is no amount'],
+  [{ price: 5, currency: 'XYZ', diamond: {} }, 'currency: XYZ is no currency'],
+])('%j is no item: %s', (payload, reason) => {
+  const { source } = openFeed({});
+  expect(source.mapRecord(payload)).toEqual({ reason: expect.stringContaining(reason) });
+});
+
+describe('failures', () => {
+  test('503 passes by itself', async () => {
+    const { source } = openFeed({ faults: 'down:1' });
+    expect(await failureOf(source)).toEqual({
+      kind: 'transient',
+      throttled: false,
+      message: 'the source answered HTTP 503',
+    });
+    expect(await source.fetchPage(FIRST_PAGE, never)).toMatchObject({ kind: 'page' });
+  });
+
+  test('429 names its delay', async () => {
+    const { source } = openFeed({ faults: 'throttle:1' });
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'transient',
+      throttled: true,
+      retryAfterMs: 1_000,
+    });
+  });
+
+  test('403 does not pass', async () => {
+    const { source } = openFeed({ faults: 'deny' });
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'permanent',
+      message: expect.stringContaining('403'),
+    });
+  });
+
+  test('a page of HTML may pass', async () => {
+    const { source } = openFeed({ faults: 'garble' });
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'transient',
+      message: expect.stringContaining('<html>'),
+    });
+  });
+
+  test('no answer in time may pass', async () => {
+    const { source } = openFeed({ faults: 'hang' }, { callTimeoutMs: 100 });
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'transient',
+      message: expect.stringContaining('100 ms'),
+    });
+  });
+
+  test('a wrong password does not pass', async () => {
+    const source = open('nivoda', { ...sandbox.feedConfig('any'), password: 'wrong' });
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'permanent',
+      message: expect.stringContaining('Wrong username or password'),
+    });
+    expect(await source.plan(null, never)).toMatchObject({ kind: 'permanent' });
+  });
+
+  test('a server that is not there may come back', async () => {
+    const gone = await startSandbox();
+    await gone.stop();
+    const source = open('nivoda', gone.feedConfig('any'));
+    expect(await failureOf(source)).toMatchObject({
+      kind: 'transient',
+      message: expect.stringContaining('ECONNREFUSED'),
+    });
+  });
+
+  test('a caller that gives up is told so, not answered', async () => {
+    const { source } = openFeed({ faults: 'hang' });
+    const held = sandbox.held();
+    const abort = new AbortController();
+    const page = source.fetchPage(FIRST_PAGE, abort.signal);
+    await expect.poll(() => sandbox.held()).toBe(held + 1);
+    abort.abort();
+    await expect(page).rejects.toThrow('aborted');
+  });
+});
+
+test('garbage is set aside, record by record', async () => {
+  const { source } = openFeed({ size: 300, faults: 'garbage:10' });
+  const { ranges } = await planOf(source);
+  const records = (await Promise.all(ranges.map((range) => readRange(source, range)))).flatMap(
+    (read) => read.records,
+  );
+  expect(records).toHaveLength(300);
+  const reasons = records.flatMap((record) => (record.externalId === null ? [record.reason] : []));
+  expect(new Set(reasons)).toEqual(
+    new Set([
+      'the record is no object',
+      'the record has no usable id',
+      'the record has a character that cannot be stored',
+    ]),
+  );
+});
