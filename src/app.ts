@@ -8,12 +8,16 @@ import { Authenticator } from './app/authenticate.js';
 import { seedDemo } from './app/demo.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { isLoopbackHost, type Config } from './config.js';
+import { openChannel, type ChannelDefaults } from './connectors/registry.js';
+import { DEFAULT_RETRY_POLICY } from './domain/retry-policy.js';
 import { AppError } from './errors.js';
 import { RunFeed } from './events/feed.js';
 import { BellListener } from './events/listener.js';
 import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
 import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
+import { RuleTargets } from './runner/rule-targets.js';
+import { Runner } from './runner/runner.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
@@ -22,6 +26,9 @@ import { migrate } from './store/migrate.js';
 
 // The project directory is the parent of src as well as of dist.
 const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
+
+/** The circuit opens with the first throttled call after so many in a row. */
+const TOLERATED_THROTTLES = 5;
 
 type Stop = () => Promise<void>;
 
@@ -80,9 +87,10 @@ export class App {
     if (applied.length > 0) this.#log.info({ migrations: applied }, 'migrated the database');
     const db = this.#openPool(url);
     await this.#provideKeys(db);
-    await this.#startSandbox(db);
+    const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
     await this.#startServer(db, listener);
+    if (this.#config.role !== 'api') this.#startRunner(db, listener, sandbox);
   }
 
   async #openDatabaseServer(): Promise<string> {
@@ -99,7 +107,8 @@ export class App {
   #openPool(url: string): Database {
     const db = new Database({
       url,
-      onIdleError: (err) => this.#log.warn({ err }, 'a database connection was lost'),
+      // Not the error itself: the driver hangs the whole connection on it.
+      onIdleError: ({ message }) => this.#log.warn({ reason: message }, 'a database connection was lost'),
     });
     this.#stops.push(() => db.close());
     return db;
@@ -116,12 +125,13 @@ export class App {
     );
   }
 
-  async #startSandbox(db: Database): Promise<void> {
+  async #startSandbox(db: Database): Promise<LocalSandbox | null> {
     const { sandbox, database } = this.#config;
-    if (!sandbox.enabled) return;
+    if (!sandbox.enabled) return null;
     const opened = await LocalSandbox.open(db, this.#config);
     this.#stops.push(() => opened.stop());
     if (database.kind === 'embedded') await seedDemo(db);
+    return opened;
   }
 
   async #startListener(url: string): Promise<BellListener> {
@@ -147,6 +157,33 @@ export class App {
     });
     this.#stops.push(() => this.#server!.stop());
   }
+
+  #startRunner(db: Database, listener: BellListener, sandbox: LocalSandbox | null): void {
+    const { leaseMs, workers } = this.#config;
+    const log = this.#log;
+    const defaults = channelDefaults(this.#config);
+    const ruleTargets = new RuleTargets({
+      db,
+      leaseMs,
+      log,
+      openChannel: (stored) => openChannel(stored.kind, sandbox?.configOf(stored) ?? stored.config, defaults),
+    });
+    const runner = new Runner({ db, kinds: [ruleTargets], workers, log });
+    const forget = listener.onBell(() => runner.wake());
+    runner.start();
+    this.#stops.push(async () => {
+      forget();
+      await runner.stop();
+    });
+  }
+}
+
+function channelDefaults({ callTimeoutMs, retry, circuitOpenMs }: Config): ChannelDefaults {
+  return {
+    callTimeoutMs,
+    retry: { ...DEFAULT_RETRY_POLICY, ...retry },
+    circuit: { toleratedThrottles: TOLERATED_THROTTLES, openMs: circuitOpenMs },
+  };
 }
 
 async function checkReadiness(db: Database, listener: BellListener): Promise<Readiness> {

@@ -3,6 +3,7 @@
 // its memory, and each reaches its own, so that none depends on another's being alive.
 
 import type { Config } from '../config.js';
+import type { StoredChannel } from '../runner/channel-cache.js';
 import { startSandbox, type Sandbox } from '../sandbox/server.js';
 import { registerChannel, registerSource } from '../store/channel.js';
 import type { Database } from '../store/db.js';
@@ -10,12 +11,6 @@ import { StoredSandboxState } from '../store/sandbox-state.js';
 
 const TENANT = 'default';
 const NAME = 'sandbox';
-
-/** What the runner knows of a stored channel when it opens it. */
-export interface StoredChannel {
-  readonly id: string;
-  readonly config: unknown;
-}
 
 export class LocalSandbox {
   readonly #sandbox: Sandbox;

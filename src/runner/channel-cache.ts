@@ -5,8 +5,14 @@ import type { OpenedChannel } from '../connectors/registry.js';
 import { readChannelConfig } from '../store/channel.js';
 import type { Database } from '../store/db.js';
 
+export interface StoredChannel {
+  readonly id: string;
+  readonly kind: string;
+  readonly config: unknown;
+}
+
 /** Throws INVALID_INPUT when the configuration cannot be used. */
-export type OpenChannel = (kind: string, config: unknown) => OpenedChannel;
+export type OpenChannel = (stored: StoredChannel) => OpenedChannel;
 
 const MAX_OPEN = 1_000;
 
@@ -24,7 +30,7 @@ export class ChannelCache {
     const known = this.#channels.get(channelId);
     if (known?.version === version) return known.opened;
     const { kind, config } = await readChannelConfig(this.#db, channelId);
-    const opened = this.#open(kind, config);
+    const opened = this.#open({ id: channelId, kind, config });
     this.#channels.delete(channelId);
     this.#channels.set(channelId, { version, opened });
     this.#forgetOldest();

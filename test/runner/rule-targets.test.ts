@@ -48,7 +48,7 @@ function makeKind(options: { leaseMs?: number; callTimeoutMs?: number; baseMs?: 
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
     db: database.db,
-    openChannel: (kind, config) => openChannel(kind, config, defaults),
+    openChannel: ({ kind, config }) => openChannel(kind, config, defaults),
     leaseMs,
     log,
   });
