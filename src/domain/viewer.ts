@@ -12,6 +12,9 @@ export interface Viewer {
   readonly keyId: string | null;
 }
 
+/** The tenant of those who operate the server: it is there from the start. */
+export const OPERATING_TENANT = 'default';
+
 /** What an operation of the API needs; a WORKER's key opens nothing but what a worker of ops runs needs. */
 const ALLOWED = {
   READ: ['VIEWER', 'OPERATOR', 'ADMIN'],

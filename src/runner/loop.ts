@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { stepWorker, type WorkerEvent, type WorkerState } from '../domain/worker-loop.js';
 import type { Doorbell } from './doorbell.js';
 import type { Log } from './log.js';
+import type { RunnerObserver } from './observer.js';
 import type { Work, WorkKind, WorkResult } from './work.js';
 
 export interface LoopOptions {
@@ -20,12 +21,7 @@ export interface LoopOptions {
   readonly errorWaitMs: number;
   readonly minIdleMs: number;
   readonly maxIdleMs: number;
-  /** Told of every unit of work, when it is settled. */
-  readonly onWork?: (done: {
-    readonly kind: string;
-    readonly result: WorkResult;
-    readonly ms: number;
-  }) => void;
+  readonly observer?: RunnerObserver;
   readonly now?: () => number;
 }
 
@@ -171,12 +167,15 @@ export class WorkerLoop {
 
   async #claim(): Promise<WorkerEvent> {
     const kind = this.#found!;
+    const askedAt = this.#now();
     const work = await this.#ask(kind, () => kind.claim(this.id));
     if (!work) {
       this.#missed.add(kind);
       return 'miss';
     }
-    this.#unit = { kind, work, claimedAt: this.#now() };
+    const claimedAt = this.#now();
+    this.#options.observer?.onClaim?.(kind.name, claimedAt - askedAt);
+    this.#unit = { kind, work, claimedAt };
     this.#missed.clear();
     this.#turn = (this.#options.kinds.indexOf(kind) + 1) % this.#options.kinds.length;
     this.#idleMs = this.#options.minIdleMs;
@@ -194,7 +193,7 @@ export class WorkerLoop {
   async #report(result: WorkResult): Promise<WorkerEvent> {
     const { kind, claimedAt } = this.#unit!;
     this.#unit = null;
-    this.#options.onWork?.({ kind: kind.name, result, ms: this.#now() - claimedAt });
+    this.#options.observer?.onWork?.(kind.name, result, this.#now() - claimedAt);
     return 'report';
   }
 

@@ -3,7 +3,7 @@
 // names the claim: a worker that was too slow changes nothing.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Channel, ItemOutcome, PriceChange } from '../connectors/channel.js';
+import type { Channel, ItemOutcome, Outcome, PriceChange } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
 import {
@@ -16,6 +16,7 @@ import {
 } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import type { Log } from './log.js';
+import type { RunnerObserver } from './observer.js';
 import type { Work, WorkResult } from './work.js';
 
 export interface RuleTargetWorkOptions {
@@ -25,6 +26,7 @@ export interface RuleTargetWorkOptions {
   readonly retry: RetryPolicy;
   readonly leaseMs: number;
   readonly log: Log;
+  readonly observer: RunnerObserver;
   readonly random: () => number;
 }
 
@@ -72,11 +74,12 @@ export class RuleTargetWork implements Work {
   }
 
   async #apply(signal: AbortSignal): Promise<void> {
-    const { channel, claim, log } = this.#options;
+    const { channel, claim, log, observer } = this.#options;
     const batch = claim.targets.map((target) => toChange(claim, target));
     try {
       for await (const outcomes of channel.applyPrices(batch, signal)) {
         this.#note(outcomes);
+        if (outcomes.some(({ outcome }) => isThrottled(outcome))) observer.onThrottle?.();
         // What fails here is tried again, and reported, at the end.
         this.#settleKnown(signal).catch(() => {});
       }
@@ -127,9 +130,12 @@ export class RuleTargetWork implements Work {
   }
 
   async #settle(batch: readonly SettledTarget[]): Promise<void> {
-    const { db, claim, log } = this.#options;
-    const held = await settleIfClaimed(db, claim, batch);
+    const { db, claim, log, observer } = this.#options;
+    const from = performance.now();
+    const { held, runMs } = await settleIfClaimed(db, claim, batch);
     for (const { targetId } of batch) this.#leased.delete(targetId);
+    const ms = performance.now() - from;
+    observer.onSettle?.({ kind: 'rule_target', ms, events: countEvents(batch), runMs });
     if (held === batch.length) return;
     log.warn({ runId: claim.runId, lost: batch.length - held }, 'results came after the lease was lost');
   }
@@ -151,6 +157,16 @@ export class RuleTargetWork implements Work {
       log.warn({ err: error, runId: claim.runId }, 'leases could not be renewed');
     }
   }
+}
+
+function isThrottled(outcome: Outcome): boolean {
+  return outcome.kind !== 'applied' && outcome.code === 'RATE_LIMITED';
+}
+
+function countEvents(batch: readonly SettledTarget[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { settlement } of batch) counts[settlement.event] = (counts[settlement.event] ?? 0) + 1;
+  return counts;
 }
 
 function toChange({ runId }: Claim, target: ClaimedTarget): PriceChange {

@@ -9,6 +9,7 @@ import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
 import { ChannelCache, type OpenChannel } from './channel-cache.js';
 import type { Log } from './log.js';
+import type { RunnerObserver } from './observer.js';
 import { RuleTargetWork } from './rule-target-work.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
@@ -18,6 +19,7 @@ export interface RuleTargetOptions {
   readonly openChannel: OpenChannel;
   readonly leaseMs: number;
   readonly log: Log;
+  readonly observer?: RunnerObserver;
   /** Uniform in [0, 1): spreads the retries. */
   readonly random?: () => number;
 }
@@ -41,13 +43,14 @@ export class RuleTargets implements WorkKind {
   }
 
   async claim(workerId: string): Promise<Work | null> {
-    const { db, leaseMs, log, random = Math.random } = this.#options;
+    const { db, leaseMs, log, observer = {}, random = Math.random } = this.#options;
     const found = await findClaimableRun(db);
     if (!found) return null;
     const { channel, policy } = await this.#open(found);
     const limit = channel.maxBatch;
     const claim = await claimTargets(db, { runId: found.runId, workerId, limit, leaseMs });
-    return claim && new RuleTargetWork({ db, claim, channel, retry: policy.retry, leaseMs, log, random });
+    const { retry } = policy;
+    return claim && new RuleTargetWork({ db, claim, channel, retry, leaseMs, log, observer, random });
   }
 
   /** A channel that cannot be used fails its targets for good, with the reason, rather than the worker. */

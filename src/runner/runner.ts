@@ -9,8 +9,9 @@ import type { Database } from '../store/db.js';
 import { recordHeartbeats } from '../store/worker.js';
 import { Doorbell } from './doorbell.js';
 import type { Log } from './log.js';
-import { WorkerLoop, type LoopOptions } from './loop.js';
+import { WorkerLoop } from './loop.js';
 import { Maintenance, type MaintenanceJob } from './maintenance.js';
+import type { RunnerObserver } from './observer.js';
 import { Recovery } from './recovery.js';
 import type { WorkKind } from './work.js';
 
@@ -46,7 +47,7 @@ export interface RunnerOptions {
   readonly workers: number;
   readonly log: Log;
   readonly timing?: Partial<RunnerTiming>;
-  readonly onWork?: LoopOptions['onWork'];
+  readonly observer?: RunnerObserver;
 }
 
 export class Runner {
@@ -75,6 +76,11 @@ export class Runner {
   /** The loops' ids, as leases and the `worker` table have them. */
   get workerIds(): readonly string[] {
     return this.#loops.map(({ id }) => id);
+  }
+
+  /** The leases that each loop holds right now, in the order of `workerIds`. */
+  get leases(): readonly number[] {
+    return this.#loops.map(({ leases }) => leases);
   }
 
   /** The loops run from now on; a database that does not answer yet is waited for by them. */
@@ -112,7 +118,7 @@ export class Runner {
   }
 
   #makeLoop(id: string): WorkerLoop {
-    const { db, kinds, log, onWork } = this.#options;
+    const { db, kinds, log, observer } = this.#options;
     const { errorWaitMs, minIdleMs, maxIdleMs } = this.#timing;
     return new WorkerLoop({
       id,
@@ -124,7 +130,7 @@ export class Runner {
       errorWaitMs,
       minIdleMs,
       maxIdleMs,
-      ...(onWork ? { onWork } : {}),
+      ...(observer ? { observer } : {}),
     });
   }
 

@@ -1,6 +1,6 @@
-// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz and
-// /readyz. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped error;
-// stop() lets requests in flight finish, within a bound, and leaves no handle open. Called by app.
+// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz, /readyz
+// and /metrics. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped
+// error; stop() lets requests in flight finish, within a bound, and leaves no handle open. Called by app.
 
 import type { AddressInfo } from 'node:net';
 import type { IncomingMessage } from 'node:http';
@@ -17,7 +17,7 @@ import Fastify, {
 } from 'fastify';
 import type { GraphQLFormattedError, GraphQLSchema } from 'graphql';
 import type { Logger } from 'pino';
-import type { Viewer } from '../domain/viewer.js';
+import { isAllowed, OPERATING_TENANT, type Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
 import { createApollo } from './apollo.js';
 import { credentialsFromRequest, type Credentials } from './auth.js';
@@ -25,6 +25,7 @@ import { ErrorPresenter, httpStatusOf } from './errors.js';
 import { Health, type Readiness } from './health.js';
 import { renderLandingPage } from './landing-page.js';
 import { DEFAULT_LIMITS, type Limits } from './limits.js';
+import { Metrics } from './metrics.js';
 import { SubscriptionExecutor } from './subscription.js';
 import { SubscriptionSockets } from './websocket.js';
 
@@ -37,6 +38,8 @@ export interface ServerOptions {
   /** The context value of one operation, or of one event of a subscription. */
   readonly createContext: (viewer: Viewer) => object | Promise<object>;
   readonly isReady: () => Promise<Readiness>;
+  /** Shown at /metrics. */
+  readonly metrics?: Metrics;
   readonly log: Logger;
   readonly host: string;
   /** 0 takes any free port. */
@@ -155,6 +158,7 @@ export class GraphqlServer {
       const readiness = await this.health.check();
       return reply.code(readiness.ready ? 200 : 503).send(readiness);
     });
+    if (this.options.metrics) this.addMetricsRoute(this.options.metrics);
     if (this.servesGraphql) this.addGraphqlRoutes(runGraphql);
   }
 
@@ -169,6 +173,13 @@ export class GraphqlServer {
       url: PATH,
       onRequest: (request, reply) => this.admit(request, reply),
       handler: runGraphql,
+    });
+  }
+
+  private addMetricsRoute(metrics: Metrics): void {
+    this.http.get('/metrics', async (request, reply) => {
+      await this.admitToMetrics(request);
+      return reply.type(Metrics.contentType).send(await metrics.render(this.sockets.use));
     });
   }
 
@@ -187,6 +198,18 @@ export class GraphqlServer {
     const viewer = await this.options.authenticate(credentialsFromRequest(caller));
     this.contexts.set(request, await this.options.createContext(viewer));
     return undefined;
+  }
+
+  /**
+   * The metrics are of all tenants: only for callers on this machine and for readers of the tenant that
+   * operates the server.
+   */
+  private async admitToMetrics({ socket, headers }: FastifyRequest): Promise<void> {
+    const credentials = credentialsFromRequest({ remoteAddress: socket.remoteAddress, headers });
+    if (credentials.token === null && credentials.local) return;
+    const viewer = await this.options.authenticate(credentials);
+    if (viewer.tenantId === OPERATING_TENANT && isAllowed(viewer.role, 'READ')) return;
+    throw new AppError('FORBIDDEN', `Metrics are for keys of the tenant ${OPERATING_TENANT} that may read.`);
   }
 
   private contextOf(request: FastifyRequest): Promise<object> {

@@ -23,6 +23,7 @@ import { credentialsFromConnection, type Credentials } from './auth.js';
 import { requestError, type ErrorPresenter } from './errors.js';
 import { ClientSocket } from './client-socket.js';
 import type { Limits } from './limits.js';
+import type { SocketUse } from './metrics.js';
 import { PreparedSubscription, type SubscriptionExecutor } from './subscription.js';
 
 export interface SocketOptions {
@@ -51,6 +52,9 @@ export class SubscriptionSockets {
   private readonly sockets: WebSocketServer;
   private readonly protocol: ProtocolServer<Extra>;
   private readonly clients = new Set<ClientSocket>();
+  /** Those that have been admitted. */
+  private readonly connections = new Map<ClientSocket, Connection>();
+  private deliveries = 0;
   private readonly pulse: NodeJS.Timeout;
   private readonly recheck: NodeJS.Timeout;
 
@@ -68,6 +72,12 @@ export class SubscriptionSockets {
     this.protocol = this.createProtocol();
     this.pulse = setInterval(() => this.clients.forEach((client) => client.beat()), limits.pingMs);
     this.recheck = setInterval(() => this.reauthenticateAll(), limits.reauthenticateMs);
+  }
+
+  get use(): SocketUse {
+    const { connections, deliveries } = this;
+    const counts = [...connections.values()].map(({ subscriptions }) => Object.keys(subscriptions).length);
+    return { sockets: this.clients.size, subscriptions: counts.reduce((a, b) => a + b, 0), deliveries };
   }
 
   /** Takes over a connection that asks to be a WebSocket at our path. */
@@ -91,6 +101,7 @@ export class SubscriptionSockets {
     const closed = this.protocol.opened(client, { client });
     webSocket.once('close', (code, reason) => {
       this.clients.delete(client);
+      this.connections.delete(client);
       closed(code, String(reason)).catch((err: unknown) =>
         log.error({ err }, 'a subscription did not end well'),
       );
@@ -105,6 +116,7 @@ export class SubscriptionSockets {
       onSubscribe: (connection, _id, payload) => this.prepare(connection, payload),
       subscribe: (args) => (args as PreparedSubscription).start(),
       onNext: (_connection, _id, _payload, _args, { data, errors: failures }) => {
+        this.deliveries += 1;
         if (!failures) return undefined;
         const shown = failures.map((error) => errors.present(error));
         return data === undefined ? { errors: shown } : { data, errors: shown };
@@ -120,10 +132,14 @@ export class SubscriptionSockets {
     return prepared instanceof PreparedSubscription ? prepared : [...prepared];
   }
 
-  private async connect({ extra: { client }, connectionParams }: Connection): Promise<boolean> {
+  private async connect(connection: Connection): Promise<boolean> {
+    const { connectionParams } = connection;
+    const { client } = connection.extra;
     try {
       const credentials = credentialsFromConnection(client.caller, connectionParams);
       client.admit(credentials, await this.options.authenticate(credentials));
+      // The client may have left meanwhile.
+      if (this.clients.has(client)) this.connections.set(client, connection);
       return true;
     } catch (error) {
       this.reject(client, error);

@@ -180,12 +180,19 @@ export async function extendLeases(
   );
 }
 
-/** Settles what this claim still holds; answers how many that was. The run rolls up in the same transaction. */
+export interface Settled {
+  /** How many of the targets this claim still held. */
+  readonly held: number;
+  /** How long the run took, when this brought it to its end. */
+  readonly runMs: number | null;
+}
+
+/** Settles what this claim still holds. The run rolls up in the same transaction. */
 export function settleIfClaimed(
   db: Database,
   claim: Claim,
   settled: readonly SettledTarget[],
-): Promise<number> {
+): Promise<Settled> {
   return db.transaction(claim.workerId, async (connection) => {
     await lockRun(connection, claim.runId);
     const { rows } = await connection.query<{ id: string }>(
@@ -204,8 +211,7 @@ export function settleIfClaimed(
       claim,
       settled.filter(({ targetId }) => !held.has(targetId)),
     );
-    await rollUpRun(connection, claim.runId);
-    return held.size;
+    return { held: held.size, runMs: await rollUpRun(connection, claim.runId) };
   });
 }
 
@@ -258,8 +264,11 @@ export async function lockRun(connection: Connection, runId: string): Promise<vo
   await connection.query('SELECT 1 FROM rule_run WHERE id = $1 FOR NO KEY UPDATE', [runId]);
 }
 
-// The counters are the database's own: they already include what this transaction changed.
-export async function rollUpRun(connection: Connection, runId: string): Promise<void> {
+/**
+ * Ends a run that has nothing left to do; answers how long it took then, else null. The counters are the
+ * database's own: they already include what this transaction changed.
+ */
+export async function rollUpRun(connection: Connection, runId: string): Promise<number | null> {
   const { rows } = await connection.query<{
     status: RuleRunStatus;
     total: number;
@@ -278,9 +287,14 @@ export async function rollUpRun(connection: Connection, runId: string): Promise<
     [runId],
   );
   const run = rows[0];
-  if (run?.status !== 'APPLYING') return;
-  const event = rollUp(run);
-  if (event) await connection.query('UPDATE rule_run SET status = $2 WHERE id = $1', [runId, TO[event]]);
+  const event = run?.status === 'APPLYING' ? rollUp(run) : null;
+  if (!event) return null;
+  const ended = await connection.query<{ ms: number }>(
+    `UPDATE rule_run SET status = $2 WHERE id = $1
+     RETURNING (extract(epoch FROM finished_at - started_at) * 1000)::float8 AS ms`,
+    [runId, TO[event]],
+  );
+  return ended.rows[0]!.ms;
 }
 
 const TO = { complete: 'APPLIED', complete_partially: 'PARTIAL', fail: 'FAILED' } as const;

@@ -15,6 +15,13 @@ export interface DatabaseOptions {
   readonly onIdleError?: (error: Error) => void;
 }
 
+/** What the pool's connections are doing, and how many callers wait for one. */
+export interface PoolUse {
+  readonly busy: number;
+  readonly idle: number;
+  readonly waiting: number;
+}
+
 const MAX_TRIES = 5;
 
 export class Database {
@@ -73,6 +80,11 @@ export class Database {
       // A connection that could not even roll back is not given to the next caller.
       connection.release(fault);
     }
+  }
+
+  get poolUse(): PoolUse {
+    const { totalCount, idleCount, waitingCount } = this.#pool;
+    return { busy: totalCount - idleCount, idle: idleCount, waiting: waitingCount };
   }
 
   async ping(): Promise<void> {

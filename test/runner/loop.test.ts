@@ -46,7 +46,7 @@ test('it connects, recovers, polls and rests when there is nothing', async () =>
 
 test('a unit of work is claimed, processed, reported, and the next one polled for', async () => {
   const done: unknown[] = [];
-  const bench = new Bench(['a'], { onWork: ({ kind, result }) => done.push([kind, result]) });
+  const bench = new Bench(['a'], { observer: { onWork: (kind, result) => done.push([kind, result]) } });
   const seen: [WorkerState, number][] = [];
   bench.kind.add(async () => {
     seen.push([bench.loop.state, bench.loop.leases]);

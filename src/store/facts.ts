@@ -1,0 +1,99 @@
+// Facts of the whole database for those who operate it, over all tenants: how much waits, how old it is, what
+// failed, who works. Every read is bounded by what is under way now, not by history. Called by the metrics.
+
+import type { RunKind } from '../domain/run.js';
+import type { Database } from './db.js';
+
+export interface QueueFacts {
+  readonly kind: RunKind;
+  /** Units of work that wait: targets, partitions, ops runs. */
+  readonly depth: number;
+  /** Units of work that somebody has in hand. */
+  readonly leased: number;
+  /** Age of the oldest run that has work waiting; 0 when none has. */
+  readonly oldestSeconds: number;
+}
+
+export interface Facts {
+  readonly queues: readonly QueueFacts[];
+  readonly deadLetters: number;
+  /** Targets that came to an end in runs that are under way or ended within the window. */
+  readonly recent: { readonly applied: number; readonly failed: number };
+  readonly channelsByCircuit: Readonly<Record<string, number>>;
+  readonly workersByState: Readonly<Record<string, number>>;
+  readonly partitionsByStatus: Readonly<Record<string, number>>;
+  /** Partitions under way that have made no progress for ten minutes. */
+  readonly stuckPartitions: number;
+  /** Of the partitions under way, records read so far. */
+  readonly recordsProcessed: number;
+  /** An old transaction holds back vacuum, and with it every claim. */
+  readonly oldestTransactionSeconds: number;
+  /** How full PostgreSQL's queue of notifications is, 0..1: it fills when some listener does not read. */
+  readonly notificationQueueUsage: number;
+  /** As of the last vacuum or analyze. */
+  readonly ledgerLines: number;
+}
+
+/** The window of success rates, for the gauge and, unless a tenant has set another, for alerts. */
+export const SUCCESS_WINDOW_SECONDS = 3600;
+
+/** A worker that was not heard of for so long is not counted. */
+const SILENT_AFTER = '30 seconds';
+
+const STUCK_AFTER = '10 minutes';
+
+export async function readFacts(db: Database): Promise<Facts> {
+  const queues = await db.query<QueueFacts>(QUEUES);
+  const [rest] = await db.query<Omit<Facts, 'queues'>>(REST, [SUCCESS_WINDOW_SECONDS]);
+  return { queues, ...rest! };
+}
+
+const QUEUES = `
+  SELECT kind, depth::float8 AS depth, leased::float8 AS leased,
+    coalesce(extract(epoch FROM clock_timestamp() - oldest), 0)::float8 AS "oldestSeconds"
+  FROM (
+    SELECT 'RULE' AS kind, coalesce(sum(queued_count), 0) AS depth, coalesce(sum(applying_count), 0) AS leased,
+      min(queued_at) FILTER (WHERE queued_count > 0) AS oldest
+    FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
+    UNION ALL
+    SELECT 'PIPELINE', count(*) FILTER (WHERE part.status = 'pending'),
+      count(*) FILTER (WHERE part.lease_owner IS NOT NULL),
+      min(run.created_at) FILTER (WHERE part.status = 'pending')
+    FROM run_metadata run JOIN worker_runs part USING (run_id)
+    WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
+    UNION ALL
+    SELECT 'OPS', (SELECT count(*) FROM ops_run WHERE status = 'queued'),
+      (SELECT count(*) FROM ops_run WHERE status IN ('claimed', 'running')),
+      (SELECT min(queued_at) FROM ops_run WHERE status = 'queued')
+  ) AS queue`;
+
+const REST = `
+  WITH open_part AS (
+    SELECT part.status, part.records_processed, progress.updated_at
+    FROM run_metadata run JOIN worker_runs part USING (run_id)
+      LEFT JOIN partition_progress progress USING (run_id, partition_id)
+    WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
+  ), recent AS (
+    SELECT applied_count + rolled_back_count AS applied, failed_count AS failed
+    FROM rule_run WHERE finished_at > clock_timestamp() - $1 * interval '1 second'
+    UNION ALL
+    SELECT applied_count + rolled_back_count, failed_count FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
+  )
+  SELECT
+    (SELECT coalesce(sum(failed_count), 0)::float8 FROM rule_run WHERE failed_count > 0) AS "deadLetters",
+    (SELECT jsonb_build_object('applied', coalesce(sum(applied), 0), 'failed', coalesce(sum(failed), 0))
+      FROM recent) AS recent,
+    (SELECT coalesce(jsonb_object_agg(circuit, n), '{}')
+      FROM (SELECT circuit, count(*) AS n FROM channel GROUP BY circuit) c) AS "channelsByCircuit",
+    (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
+      SELECT state, count(*) AS n FROM worker
+      WHERE heartbeat_at > clock_timestamp() - interval '${SILENT_AFTER}' GROUP BY state) w) AS "workersByState",
+    (SELECT coalesce(jsonb_object_agg(status, n), '{}')
+      FROM (SELECT status, count(*) AS n FROM open_part GROUP BY status) p) AS "partitionsByStatus",
+    (SELECT count(*)::float8 FROM open_part
+      WHERE status = 'running' AND updated_at < clock_timestamp() - interval '${STUCK_AFTER}') AS "stuckPartitions",
+    (SELECT coalesce(sum(records_processed), 0)::float8 FROM open_part) AS "recordsProcessed",
+    (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
+      WHERE datname = current_database() AND pid <> pg_backend_pid()) AS "oldestTransactionSeconds",
+    pg_notification_queue_usage() AS "notificationQueueUsage",
+    (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'run_event'::regclass) AS "ledgerLines"`;

@@ -1,0 +1,300 @@
+// The metrics: true to the database, counted where the work is done, bounded in labels and in cost, and shown
+// to those who may see them.
+import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { opsRunMachine } from '../../src/domain/ops-run.js';
+import { partitionMachine } from '../../src/domain/partition.js';
+import type { Viewer } from '../../src/domain/viewer.js';
+import { AppError } from '../../src/errors.js';
+import type { Credentials } from '../../src/server/auth.js';
+import type { GraphqlServer } from '../../src/server/http.js';
+import { Metrics, type MetricsSources } from '../../src/server/metrics.js';
+import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
+import { readFacts } from '../../src/store/facts.js';
+import { recordHeartbeats } from '../../src/store/worker.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { makeQueuedRun, makeRowIn, seedWorld, targetsOf, viewerOf, type World } from '../support/fixtures.js';
+import { Stage, startTestServer, testLog } from './support.js';
+
+let database: TestDatabase;
+let world: World;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  world = await seedWorld(database.db);
+});
+afterAll(() => database.drop());
+
+const NO_SOCKETS = { sockets: 0, subscriptions: 0, deliveries: 0 };
+
+function makeMetrics(overrides: Partial<MetricsSources> = {}): Metrics {
+  return new Metrics({
+    readFacts: () => readFacts(database.db),
+    readPool: () => database.db.poolUse,
+    isListening: () => true,
+    readLeases: () => [],
+    log: testLog(new Stage()),
+    factsForMs: 0,
+    ...overrides,
+  });
+}
+
+/** Samples by name and labels, as a scraper reads them. */
+function parse(text: string): Map<string, number> {
+  const samples = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(
+    samples.map((line) => {
+      const at = line.lastIndexOf(' ');
+      return [line.slice(0, at), Number(line.slice(at + 1))];
+    }),
+  );
+}
+
+const read = async (metrics: Metrics) => parse(await metrics.render(NO_SOCKETS));
+
+describe('facts of the database', () => {
+  test('an empty database is all zeros, and nothing has failed', async () => {
+    const samples = await read(makeMetrics());
+    expect(samples.get('rules_dlq_size')).toBe(0);
+    expect(samples.get('rules_apply_success_rate')).toBe(100);
+    expect(samples.get('runledger_database_up')).toBe(1);
+    for (const kind of ['RULE', 'PIPELINE', 'OPS']) {
+      expect(samples.get(`runledger_queue_depth{kind="${kind}"}`)).toBe(0);
+      expect(samples.get(`runledger_queue_oldest_seconds{kind="${kind}"}`)).toBe(0);
+    }
+    expect(samples.get('runledger_channels{circuit="CLOSED"}')).toBe(2);
+    expect(samples.get('runledger_channels{circuit="OPEN"}')).toBe(0);
+  });
+
+  test('targets that wait, are in hand and have failed, over all tenants', async () => {
+    const { db } = database;
+    const run = await makeQueuedRun(db, world.home, { targets: targetsOf(10) });
+    await makeQueuedRun(db, world.other, { targets: targetsOf(5) });
+    await db.query(
+      `UPDATE rule_run SET queued_at = queued_at - interval '1 hour', created_at = created_at - interval '1 hour' WHERE id = $1`,
+      [run.id],
+    );
+    const claim = await claimTargets(db, { runId: run.id, workerId: 'w', limit: 6, leaseMs: 60_000 });
+    const settlements = claim!.targets.slice(0, 4).map(({ id }, index) => ({
+      targetId: id,
+      settlement:
+        index < 3
+          ? ({ event: 'succeed' } as const)
+          : ({ event: 'exhaust', code: 'AUTH', message: 'no' } as const),
+    }));
+    await settleIfClaimed(db, claim!, settlements);
+    const samples = await read(makeMetrics());
+    expect(samples.get('runledger_queue_depth{kind="RULE"}')).toBe(4 + 5);
+    expect(samples.get('runledger_leases{kind="RULE"}')).toBe(2);
+    expect(samples.get('runledger_queue_oldest_seconds{kind="RULE"}')).toBeGreaterThanOrEqual(3600);
+    expect(samples.get('rules_dlq_size')).toBe(1);
+    expect(samples.get('rules_apply_success_rate')).toBe(75);
+  });
+
+  test('a run that ended long ago counts for the dead letters, not for the rate', async () => {
+    const { db } = database;
+    const run = await makeQueuedRun(db, world.home, { targets: targetsOf(4) });
+    const claim = await claimTargets(db, { runId: run.id, workerId: 'w', limit: 10, leaseMs: 60_000 });
+    const settlement = { event: 'exhaust', code: 'AUTH', message: 'no' } as const;
+    await settleIfClaimed(
+      db,
+      claim!,
+      claim!.targets.map(({ id }) => ({ targetId: id, settlement })),
+    );
+    expect((await read(makeMetrics())).get('rules_apply_success_rate')).toBe(37.5);
+    const shift = `- interval '2 hours'`;
+    await db.query(
+      `UPDATE rule_run SET created_at = created_at ${shift}, queued_at = queued_at ${shift},
+       started_at = started_at ${shift}, finished_at = finished_at ${shift} WHERE id = $1`,
+      [run.id],
+    );
+    const samples = await read(makeMetrics());
+    expect(samples.get('rules_apply_success_rate')).toBe(75);
+    expect(samples.get('rules_dlq_size')).toBe(5);
+  });
+
+  test('partitions, ops runs, workers and circuits', async () => {
+    const { db } = database;
+    const part = await makeRowIn(db, world.home, partitionMachine, 'running');
+    await db.query(`UPDATE run_metadata SET status = 'WORKERS_RUNNING' WHERE run_id = $1`, [part.runId]);
+    await db.query('UPDATE worker_runs SET records_processed = 120 WHERE id = $1', [part.id]);
+    await db.query(
+      `INSERT INTO partition_progress (run_id, partition_id, tenant_id, updated_at)
+       VALUES ($1, 'partition-0', 'default', now() - interval '11 minutes')`,
+      [part.runId],
+    );
+    await makeRowIn(db, world.home, opsRunMachine, 'queued');
+    await makeRowIn(db, world.home, opsRunMachine, 'claimed');
+    await makeRowIn(db, world.home, opsRunMachine, 'success');
+    const home = { host: 'h', pidSpace: '', pid: 1 };
+    await recordHeartbeats(db, home, [{ id: 'w1', state: 'PROCESSING', activeLeases: 2 }]);
+    await recordHeartbeats(db, home, [{ id: 'w2', state: 'IDLE', activeLeases: 0 }]);
+    await db.query(`UPDATE worker SET heartbeat_at = heartbeat_at - interval '1 minute' WHERE id = 'w2'`);
+    await db.query(
+      `UPDATE channel SET circuit = 'OPEN', circuit_open_until = now() WHERE tenant_id = 'other'`,
+    );
+    const samples = await read(makeMetrics());
+    expect(samples.get('runledger_partitions{status="running"}')).toBe(1);
+    expect(samples.get('runledger_partitions{status="pending"}')).toBe(0);
+    expect(samples.get('runledger_partitions_stuck')).toBe(1);
+    expect(samples.get('runledger_partition_records')).toBe(120);
+    expect(samples.get('runledger_queue_depth{kind="OPS"}')).toBe(1);
+    expect(samples.get('runledger_leases{kind="OPS"}')).toBe(1);
+    expect(samples.get('runledger_workers{state="PROCESSING"}')).toBe(1);
+    expect(samples.get('runledger_workers{state="IDLE"}')).toBe(0);
+    expect(samples.get('runledger_channels{circuit="OPEN"}')).toBe(1);
+  });
+
+  test('a transaction that stays open is seen', async () => {
+    await database.db.transaction('test', async (connection) => {
+      await connection.query('SELECT pg_sleep(0.05)');
+      const samples = await read(makeMetrics());
+      expect(samples.get('runledger_oldest_transaction_seconds')).toBeGreaterThanOrEqual(0.05);
+      expect(samples.get('runledger_pool_connections{state="busy"}')).toBeGreaterThanOrEqual(1);
+    });
+  });
+});
+
+describe('the cost of looking', () => {
+  test('many who look at once, and soon after, share one read', async () => {
+    let reads = 0;
+    const metrics = makeMetrics({
+      readFacts: () => {
+        reads += 1;
+        return readFacts(database.db);
+      },
+      factsForMs: 60_000,
+    });
+    await Promise.all(Array.from({ length: 20 }, () => metrics.render(NO_SOCKETS)));
+    await metrics.render(NO_SOCKETS);
+    expect(reads).toBe(1);
+  });
+
+  test('a database that fails hides its gauges, and the process’s own are shown', async () => {
+    let isAway = false;
+    const metrics = makeMetrics({
+      readFacts: () => (isAway ? Promise.reject(new Error('away')) : readFacts(database.db)),
+    });
+    expect((await read(metrics)).has('rules_dlq_size')).toBe(true);
+    isAway = true;
+    const samples = await read(metrics);
+    expect(samples.get('runledger_database_up')).toBe(0);
+    expect(samples.has('rules_dlq_size')).toBe(false);
+    expect(samples.has('rules_apply_count')).toBe(true);
+    isAway = false;
+    expect((await read(metrics)).has('rules_dlq_size')).toBe(true);
+  });
+});
+
+describe('what this process did', () => {
+  test('is counted', async () => {
+    const metrics = makeMetrics({ readLeases: () => [3, 0] });
+    const { runner } = metrics;
+    runner.onClaim('rule_target', 4);
+    runner.onSettle({
+      kind: 'rule_target',
+      ms: 6,
+      events: { succeed: 7, retry: 2, exhaust: 1 },
+      runMs: null,
+    });
+    runner.onSettle({ kind: 'rule_target', ms: 6, events: { succeed: 2 }, runMs: 1500 });
+    runner.onSettle({ kind: 'partition', ms: 6, events: { complete: 1 }, runMs: 5 });
+    runner.onWork('rule_target', 'failure', 20);
+    runner.onThrottle();
+    metrics.noteLag(-0.001);
+    const samples = parse(await metrics.render({ sockets: 2, subscriptions: 5, deliveries: 40 }));
+    expect(Object.fromEntries(samples)).toMatchObject({
+      rules_apply_count: 12,
+      rules_target_retries: 2,
+      rules_429_count: 1,
+      rules_apply_duration_ms_count: 1,
+      rules_apply_duration_ms_sum: 1500,
+      'runledger_target_outcomes_total{event="succeed"}': 9,
+      'runledger_claim_seconds_count{kind="rule_target"}': 1,
+      'runledger_settle_seconds_count{kind="rule_target"}': 2,
+      'runledger_work_seconds_count{kind="rule_target",result="failure"}': 1,
+      'runledger_worker_leases{worker="1"}': 3,
+      runledger_listener_lag_seconds_sum: 0,
+      runledger_listener_up: 1,
+      runledger_sockets: 2,
+      runledger_subscriptions: 5,
+      runledger_deliveries_total: 40,
+    });
+    expect(samples.has('nodejs_eventloop_lag_p99_seconds')).toBe(true);
+  });
+});
+
+test('no label holds an id, a tenant or a name', async () => {
+  const text = await makeMetrics().render(NO_SOCKETS);
+  expect(text).not.toMatch(/[0-9a-f]{8}-[0-9a-f]{4}|tenant|shop|default/);
+});
+
+const KEYS: Readonly<Record<string, Viewer>> = {
+  good: viewerOf('default', 'VIEWER'),
+  tenant: viewerOf('acme', 'ADMIN'),
+  worker: viewerOf('default', 'WORKER'),
+};
+
+async function authenticate({ token }: Credentials): Promise<Viewer> {
+  const viewer = KEYS[token ?? ''];
+  if (!viewer) throw new AppError('UNAUTHENTICATED', 'An API key is needed.');
+  return viewer;
+}
+
+describe('/metrics', () => {
+  let url: string;
+  let server: GraphqlServer;
+
+  beforeEach(async () => {
+    ({ server } = await startTestServer({ metrics: makeMetrics() }));
+    url = new URL('/metrics', server.url).href;
+    return () => server.stop();
+  });
+
+  test('is for callers on this machine', async () => {
+    const answer = await fetch(url);
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('content-type')).toContain('text/plain; version=0.0.4');
+    expect(await answer.text()).toContain('# TYPE rules_apply_count counter');
+  });
+
+  test.each([
+    ['no key', undefined, 401],
+    ['an unknown key', 'Bearer bad', 401],
+    ['a key of the operating tenant', 'Bearer good', 200],
+    ['a key of another tenant', 'Bearer tenant', 403],
+    ['a worker’s key', 'Bearer worker', 403],
+  ])('from elsewhere, %s', async (_, authorization, status) => {
+    await server.stop();
+    ({ server } = await startTestServer({ metrics: makeMetrics(), authenticate }));
+    const headers = { 'x-forwarded-for': '203.0.113.9', ...(authorization ? { authorization } : {}) };
+    const answer = await fetch(new URL('/metrics', server.url), { headers });
+    expect(answer.status).toBe(status);
+  });
+});
+
+describe('the dashboard', () => {
+  /** Names of metrics, without what a histogram adds to its own. */
+  const namesIn = (text: string) =>
+    new Set(
+      (text.match(/\b(rules|runledger|nodejs|process)_[a-z0-9_]+/g) ?? []).map((name) =>
+        name.replace(/_(bucket|sum|count)$/, ''),
+      ),
+    );
+
+  test('asks for metrics that there are, and for all of ours', async () => {
+    const path = fileURLToPath(new URL('../../docs/grafana-dashboard.json', import.meta.url));
+    const { panels } = JSON.parse(await readFile(path, 'utf8')) as {
+      panels: { targets?: { expr: string }[] }[];
+    };
+    const asked = namesIn(panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr)).join('\n'));
+    const text = await makeMetrics().render(NO_SOCKETS);
+    const shown = new Set(
+      [...text.matchAll(/^# TYPE (\S+)/gm)].map((match) => match[1]!.replace(/_count$/, '')),
+    );
+    expect([...asked].filter((name) => !shown.has(name))).toEqual([]);
+    const ours = [...shown].filter((name) => /^(rules|runledger)_/.test(name));
+    expect(ours.filter((name) => !asked.has(name))).toEqual([]);
+  });
+});
