@@ -2,6 +2,7 @@
 // states of its targets roll up into its own.
 
 import { defineMachine, nextState, type EventOf, type StateOf } from './machine.js';
+import type { RuleTargetStatus } from './rule-target.js';
 
 export const ruleRunMachine = defineMachine({
   name: 'rule_run',
@@ -83,6 +84,22 @@ export function rollUp(counts: TargetCounts): 'complete' | 'complete_partially' 
 export function progressOf(counts: TargetCounts): number {
   if (counts.total === 0) return 0;
   return (counts.total - counts.preview - counts.queued - counts.applying) / counts.total;
+}
+
+const COUNT_OF: Readonly<Record<RuleTargetStatus, keyof TargetCounts>> = {
+  PREVIEW: 'preview',
+  QUEUED: 'queued',
+  APPLYING: 'applying',
+  APPLIED: 'applied',
+  FAILED: 'failed',
+  ROLLED_BACK: 'rolledBack',
+  CANCELLED: 'cancelled',
+};
+
+/** How many targets are in one of these states; null stands for all of them. */
+export function countOf(counts: TargetCounts, statuses: readonly RuleTargetStatus[] | null): number {
+  if (statuses === null) return counts.total;
+  return [...new Set(statuses)].reduce((sum, status) => sum + counts[COUNT_OF[status]], 0);
 }
 
 /** What a person may ask of a run; each is a mutation. */

@@ -46,7 +46,8 @@ export class CatalogItemResolver {
       'Writes items, each by its external id. The same import again changes nothing; a fault in one item refuses all.',
   })
   importCatalogItems(
-    @Arg('input', () => ImportCatalogItemsInput) { items }: ImportCatalogItemsInput,
+    @Arg('input', () => ImportCatalogItemsInput, { description: 'The items to put in.' })
+    { items }: ImportCatalogItemsInput,
     @Ctx() { db, viewer }: Context,
   ): Promise<ImportCatalogItemsPayload> {
     const nothing = { imported: 0, created: 0, updated: 0 };

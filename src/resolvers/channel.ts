@@ -22,6 +22,16 @@ export class ChannelResolver {
   }
 }
 
+export async function findChannelNode({ loaders }: Context, id: string): Promise<Channel | null> {
+  const row = await loaders.channel.load(id);
+  return row && showChannel(row);
+}
+
+export async function findSourceNode({ loaders }: Context, id: string): Promise<Source | null> {
+  const row = await loaders.source.load(id);
+  return row && showSource(row);
+}
+
 export function showChannel(row: ChannelRow): Channel {
   const { id, name, kind, circuit, circuitOpenUntil, consecutive429 } = row;
   const availableTokens = availableTokensOf(row, new Date());

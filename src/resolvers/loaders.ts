@@ -1,13 +1,26 @@
-// Rows by id, many in one read: whatever is reached through a list is loaded here, once per operation.
+// Rows by key, many in one read: whatever can be reached through a list is loaded here, once per operation.
 
 import DataLoader from 'dataloader';
 import type { Viewer } from '../domain/viewer.js';
 import { findCatalogItems, type CatalogItemRow } from '../store/catalog-item.js';
-import { findChannels, type ChannelRow } from '../store/channel.js';
+import { findChannels, findSources, type ChannelRow, type SourceRow } from '../store/channel.js';
 import type { Database } from '../store/db.js';
-import { listTargetHistories, type RunEventRow } from '../store/ledger.js';
+import {
+  listRunEvents,
+  listTargetHistories,
+  type EventPageRequest,
+  type RunEventRow,
+} from '../store/ledger.js';
+import type { Page } from '../store/page.js';
 import { findPricingRules, type PricingRuleRow } from '../store/pricing-rule.js';
-import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
+import { listReconciliations, type ReconciliationRow } from '../store/reconciliation.js';
+import { findRuleRuns, measureSettleRates, type RuleRunRow } from '../store/rule-run.js';
+import {
+  findRuleTargets,
+  listRuleTargets,
+  type RuleTargetRow,
+  type TargetPageRequest,
+} from '../store/rule-target.js';
 
 /** A verb of the store that answers for many keys; a key it does not mention has no row. */
 type ReadMany<Row> = (
@@ -16,28 +29,79 @@ type ReadMany<Row> = (
   keys: readonly string[],
 ) => Promise<ReadonlyMap<string, Row>>;
 
+/** One that answers a request for many runs. */
+type ReadPages<Request, Row> = (
+  db: Database,
+  viewer: Viewer,
+  runIds: readonly string[],
+  request: Request,
+) => Promise<ReadonlyMap<string, Page<Row>>>;
+
 export class Loaders {
-  readonly ruleRun: DataLoader<string, RuleRunRow | null>;
   readonly pricingRule: DataLoader<string, PricingRuleRow | null>;
   readonly catalogItem: DataLoader<string, CatalogItemRow | null>;
   readonly channel: DataLoader<string, ChannelRow | null>;
-  readonly targetHistory: DataLoader<string, readonly RunEventRow[] | null>;
+  readonly source: DataLoader<string, SourceRow | null>;
+  readonly ruleRun: DataLoader<string, RuleRunRow | null>;
+  readonly ruleTarget: DataLoader<string, RuleTargetRow | null>;
+  /** By target. */
+  readonly history: DataLoader<string, readonly RunEventRow[] | null>;
+  /** By run, as are those below. */
+  readonly reconciliations: DataLoader<string, readonly ReconciliationRow[] | null>;
+  readonly settleRate: DataLoader<string, number | null>;
+  readonly ruleTargets: PageLoader<TargetPageRequest, RuleTargetRow>;
+  readonly runEvents: PageLoader<EventPageRequest, RunEventRow>;
 
   constructor(
     private readonly db: Database,
     private readonly viewer: Viewer,
   ) {
-    this.ruleRun = this.load(findRuleRuns);
-    this.pricingRule = this.load(findPricingRules);
-    this.catalogItem = this.load(findCatalogItems);
-    this.channel = this.load(findChannels);
-    this.targetHistory = this.load(listTargetHistories);
+    this.pricingRule = this.rows(findPricingRules);
+    this.catalogItem = this.rows(findCatalogItems);
+    this.channel = this.rows(findChannels);
+    this.source = this.rows(findSources);
+    this.ruleRun = this.rows(findRuleRuns);
+    this.ruleTarget = this.rows(findRuleTargets);
+    this.history = this.rows(listTargetHistories);
+    this.reconciliations = this.rows(listReconciliations);
+    this.settleRate = this.rows(measureSettleRates);
+    this.ruleTargets = this.pages(listRuleTargets);
+    this.runEvents = this.pages(listRunEvents);
   }
 
-  private load<Row>(readMany: ReadMany<Row>): DataLoader<string, Row | null> {
-    return new DataLoader(async (keys) => {
-      const rows = await readMany(this.db, this.viewer, keys);
-      return keys.map((key) => rows.get(key) ?? null);
-    });
+  private rows<Row>(readMany: ReadMany<Row>): DataLoader<string, Row | null> {
+    return loadEach((keys) => readMany(this.db, this.viewer, keys));
   }
+
+  private pages<Request, Row>(readPages: ReadPages<Request, Row>): PageLoader<Request, Row> {
+    return new PageLoader((runIds, request) => readPages(this.db, this.viewer, runIds, request));
+  }
+}
+
+/** Pages of many runs: all that are asked for with the same arguments are read at once. */
+class PageLoader<Request, Row> {
+  private readonly byRequest = new Map<string, DataLoader<string, Page<Row> | null>>();
+
+  constructor(
+    private readonly read: (
+      runIds: readonly string[],
+      request: Request,
+    ) => Promise<ReadonlyMap<string, Page<Row>>>,
+  ) {}
+
+  async load(runId: string, request: Request): Promise<Page<Row>> {
+    const name = JSON.stringify(request);
+    const loader = this.byRequest.get(name) ?? loadEach((runIds) => this.read(runIds, request));
+    this.byRequest.set(name, loader);
+    return (await loader.load(runId))!;
+  }
+}
+
+function loadEach<Row>(
+  read: (keys: readonly string[]) => Promise<ReadonlyMap<string, Row>>,
+): DataLoader<string, Row | null> {
+  return new DataLoader(async (keys) => {
+    const rows = await read(keys);
+    return keys.map((key) => rows.get(key) ?? null);
+  });
 }

@@ -4,14 +4,23 @@ import { Arg, Ctx, ID, Query, Resolver } from 'type-graphql';
 import { Node } from '../schema/node.js';
 import { Needs } from './authorise.js';
 import { findCatalogItemNode } from './catalog-item.js';
+import { findChannelNode, findSourceNode } from './channel.js';
 import type { Context } from './context.js';
 import { findPricingRuleNode } from './pricing-rule.js';
 import { findRuleRunNode } from './rule-run.js';
+import { findRuleTargetNode } from './rule-target.js';
 
 type FindNode = (context: Context, id: string) => Promise<Node | null>;
 
 /** One line per noun. Each answers null, without asking the database, for an id that cannot be one of its own. */
-const FINDERS: readonly FindNode[] = [findRuleRunNode, findPricingRuleNode, findCatalogItemNode];
+const FINDERS: readonly FindNode[] = [
+  findRuleRunNode,
+  findRuleTargetNode,
+  findPricingRuleNode,
+  findCatalogItemNode,
+  findChannelNode,
+  findSourceNode,
+];
 
 @Resolver()
 export class NodeResolver {

@@ -25,7 +25,8 @@ export class PricingRuleResolver {
     description: 'Saves a rule: a new one, or a new version. Runs keep the version they were made from.',
   })
   savePricingRule(
-    @Arg('input', () => SavePricingRuleInput) input: SavePricingRuleInput,
+    @Arg('input', () => SavePricingRuleInput, { description: 'The rule as it is to be.' })
+    input: SavePricingRuleInput,
     @Ctx() { db, viewer }: Context,
   ): Promise<PricingRulePayload> {
     return mutate<PricingRulePayload>({ pricingRule: null }, async () => {

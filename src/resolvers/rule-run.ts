@@ -1,16 +1,31 @@
-// Rule runs: reading them.
+// Rule runs: reading them, once or live.
 
-import { Arg, Ctx, FieldResolver, ID, Query, Resolver, Root, Subscription } from 'type-graphql';
-import { allowedActions, progressOf, type RuleRunAction } from '../domain/rule-run.js';
+import { Arg, Ctx, FieldResolver, Float, ID, Query, Resolver, Root, Subscription } from 'type-graphql';
+import { MAX_LONG_PAGE, MAX_PAGE } from '../domain/page.js';
+import { allowedActions, countOf, progressOf, type RuleRunAction } from '../domain/rule-run.js';
+import type { RuleTargetStatus } from '../domain/rule-target.js';
 import { isAllowed } from '../domain/viewer.js';
+import type { RunRow } from '../events/run-row.js';
 import { Channel } from '../schema/channel.js';
+import { After, First, type CountedConnection } from '../schema/page.js';
 import { PricingRule } from '../schema/pricing-rule.js';
-import { RuleRun, RuleRunActionEnum } from '../schema/rule-run.js';
+import { ReconciliationMismatch, ReconciliationReport } from '../schema/reconciliation.js';
+import { RuleRunFilter } from '../schema/rule-run-input.js';
+import { RuleRun, RuleRunActionEnum, RuleRunConnection } from '../schema/rule-run.js';
+import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
 import { shape } from '../schema/shape.js';
-import { countsOf, type RuleRunRow } from '../store/rule-run.js';
+import { countRuleRuns, countsOf, listRuleRuns, runCursor, type RuleRunRow } from '../store/rule-run.js';
+import { targetCursor } from '../store/rule-target.js';
 import { Needs } from './authorise.js';
 import { showChannel } from './channel.js';
-import type { Context, RunRow } from './context.js';
+import { connect } from './connect.js';
+import type { Context } from './context.js';
+import { showRuleTarget } from './rule-target.js';
+
+const RUNS_PER_PAGE = 20;
+const TARGETS_PER_PAGE = 50;
+/** A rate is measured on the ledger, not read from the run. */
+const RATE_COST = 10;
 
 @Resolver(() => RuleRun)
 export class RuleRunResolver {
@@ -23,10 +38,81 @@ export class RuleRunResolver {
     return findRuleRunNode(context, id);
   }
 
+  @Needs('READ')
+  @Query(() => RuleRunConnection, { description: 'Rule runs, newest first.' })
+  async ruleRuns(
+    @First(RUNS_PER_PAGE, MAX_PAGE) first: number | null,
+    @After() after: string | null = null,
+    @Arg('filter', () => RuleRunFilter, { nullable: true, description: 'Which of them.' })
+    filter: RuleRunFilter | null,
+    @Ctx() { db, viewer }: Context,
+  ): Promise<CountedConnection<RuleRun>> {
+    const page = await listRuleRuns(db, viewer, {
+      first: first ?? RUNS_PER_PAGE,
+      after,
+      filter: filter ?? {},
+    });
+    return {
+      ...connect(page, showRuleRun, runCursor),
+      totalCount: () => countRuleRuns(db, viewer, filter ?? {}),
+    };
+  }
+
   @FieldResolver(() => Channel, { description: 'Where the prices go.' })
   async channel(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<Channel> {
     const row = await loaders.channel.load(run.channelId);
     return showChannel(row!);
+  }
+
+  @FieldResolver(() => Float, {
+    nullable: true,
+    complexity: RATE_COST,
+    description: 'Targets settled per second of late, while it is APPLYING.',
+  })
+  ratePerSecond(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<number | null> {
+    return loaders.settleRate.load(run.id);
+  }
+
+  @FieldResolver(() => Float, {
+    nullable: true,
+    complexity: RATE_COST,
+    description: 'How long the rest takes at that rate; null while nothing moves.',
+  })
+  async etaSeconds(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<number | null> {
+    const rate = await loaders.settleRate.load(run.id);
+    return rate ? (run.counts.queued + run.counts.applying) / rate : null;
+  }
+
+  @FieldResolver(() => RuleTargetConnection, { description: 'Its targets, in the order they were added.' })
+  async targets(
+    @Root() run: RuleRun,
+    @First(TARGETS_PER_PAGE, MAX_LONG_PAGE) first: number | null,
+    @After() after: string | null = null,
+    @Arg('status', () => [RuleTargetStatusEnum], {
+      nullable: true,
+      description: 'Only those in these states.',
+    })
+    status: RuleTargetStatus[] | null = null,
+    @Ctx() { loaders }: Context,
+  ): Promise<CountedConnection<RuleTarget>> {
+    const request = { first: first ?? TARGETS_PER_PAGE, after, status };
+    const page = await loaders.ruleTargets.load(run.id, request);
+    // The run carries the counts: nothing needs to be counted.
+    const totalCount = async () => countOf(run.counts, status);
+    return { ...connect(page, showRuleTarget, targetCursor), totalCount };
+  }
+
+  @FieldResolver(() => [ReconciliationReport], {
+    description: 'Every comparison of it with the channel, newest first.',
+  })
+  async reconciliations(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<ReconciliationReport[]> {
+    const rows = (await loaders.reconciliations.load(run.id)) ?? [];
+    return rows.map((row) =>
+      shape(ReconciliationReport, {
+        ...row,
+        details: row.details.map((mismatch) => shape(ReconciliationMismatch, mismatch)),
+      }),
+    );
   }
 
   @FieldResolver(() => [RuleRunActionEnum], {

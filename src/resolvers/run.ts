@@ -1,15 +1,17 @@
 // What every kind of run shares: its ledger, read page by page or live.
 
 import { Arg, Ctx, FieldResolver, ID, Int, Resolver, Root, Subscription } from 'type-graphql';
-import { publicRunId, storedRunId, type RunKind } from '../domain/run.js';
+import { MAX_LONG_PAGE } from '../domain/page.js';
+import { storedRunId, type RunKind } from '../domain/run.js';
+import type { RunRow } from '../events/run-row.js';
 import { First, type Connection } from '../schema/page.js';
 import { Run, RunEvent, RunEventConnection, RunKindEnum } from '../schema/run.js';
-import { shape } from '../schema/shape.js';
-import { listRunEvents, type RunEventRow } from '../store/ledger.js';
+import type { RunEventRow } from '../store/ledger.js';
 import { Needs } from './authorise.js';
 import { connect } from './connect.js';
-import type { Context, RunRow } from './context.js';
+import type { Context } from './context.js';
 import { showRuleRun } from './rule-run.js';
+import { showRunEvent } from './run-event.js';
 
 const EVENTS_PER_PAGE = 100;
 
@@ -18,17 +20,16 @@ export class RunResolver {
   @FieldResolver(() => RunEventConnection, { description: 'Its ledger, oldest line first.' })
   async events(
     @Root() run: Run,
-    @First(EVENTS_PER_PAGE, 1000) first: number | null,
+    @First(EVENTS_PER_PAGE, MAX_LONG_PAGE) first: number | null,
     @Arg('after', () => Int, {
       nullable: true,
       defaultValue: 0,
       description: 'The seq after which to begin.',
     })
     after: number | null,
-    @Ctx() { db, viewer }: Context,
+    @Ctx() { loaders }: Context,
   ): Promise<Connection<RunEvent>> {
-    const page = await listRunEvents(db, viewer, {
-      runId: storedRunId(run.id),
+    const page = await loaders.runEvents.load(storedRunId(run.id), {
       first: first ?? EVENTS_PER_PAGE,
       after: after ?? 0,
     });
@@ -80,11 +81,6 @@ interface RunEventsArgs {
 interface RunChangedArgs {
   readonly kind?: RunKind | null;
   readonly projectId?: string | null;
-}
-
-export function showRunEvent(row: RunEventRow): RunEvent {
-  const runId = publicRunId(row.runKind, row.runId);
-  return shape(RunEvent, { ...row, runId, id: `${runId}:${row.seq}` });
 }
 
 function showRun({ run }: RunRow): Run {

@@ -9,9 +9,12 @@ import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
 import { NodeResolver } from './node.js';
 import { PricingRuleResolver } from './pricing-rule.js';
+import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
+import { RuleTargetResolver } from './rule-target.js';
 import { RunResolver } from './run.js';
 import { StateMachineResolver } from './state-machine.js';
+import { WorkerResolver } from './worker.js';
 
 /** type-graphql asks for one; every subscription here brings its own source. */
 const NO_PUBSUB: PubSub = {
@@ -23,20 +26,33 @@ const NO_PUBSUB: PubSub = {
   },
 };
 
+const ROOT_DESCRIPTIONS = {
+  Query:
+    'Reading. Everything is scoped to the tenant of the API key: what another tenant has does not exist.',
+  Mutation:
+    'Changing. Each mutation takes one `input`; what a person can cause and mend is told in `userErrors`, and has changed nothing.',
+  Subscription: 'Watching, over a WebSocket at this same address (subprotocol graphql-transport-ws).',
+};
+
 export function buildGraphqlSchema(): GraphQLSchema {
-  return authoriseSchema(
-    buildSchemaSync({
-      resolvers: [
-        CatalogItemResolver,
-        ChannelResolver,
-        NodeResolver,
-        PricingRuleResolver,
-        RuleRunResolver,
-        RunResolver,
-        StateMachineResolver,
-      ],
-      pubSub: NO_PUBSUB,
-      validate: false,
-    }),
-  );
+  const schema = buildSchemaSync({
+    resolvers: [
+      CatalogItemResolver,
+      ChannelResolver,
+      NodeResolver,
+      PricingRuleResolver,
+      RuleRunMutationResolver,
+      RuleRunResolver,
+      RuleTargetResolver,
+      RunResolver,
+      StateMachineResolver,
+      WorkerResolver,
+    ],
+    pubSub: NO_PUBSUB,
+    validate: false,
+  });
+  for (const [name, description] of Object.entries(ROOT_DESCRIPTIONS)) {
+    schema.getType(name)!.description = description;
+  }
+  return authoriseSchema(schema);
 }

@@ -31,9 +31,15 @@ export function listSources(db: Database, viewer: Viewer): Promise<SourceRow[]> 
   );
 }
 
-export async function findSource(db: Database, viewer: Viewer, id: string): Promise<SourceRow | null> {
-  if (!isUuid(id)) return null;
-  return translated(db.prisma.source.findFirst({ where: { tenantId: viewer.tenantId, id } }));
+export async function findSources(
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+): Promise<Map<string, SourceRow>> {
+  const rows = await translated(
+    db.prisma.source.findMany({ where: { tenantId: viewer.tenantId, id: { in: ids.filter(isUuid) } } }),
+  );
+  return new Map(rows.map((row) => [row.id, row]));
 }
 
 /** How to reach a channel, whoever's it is: for the runner, which serves every tenant. */

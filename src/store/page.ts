@@ -42,3 +42,15 @@ export function toPage<Row>(rows: readonly Row[], first: number, after: unknown)
     hasPreviousPage: after !== null && after !== undefined && after !== 0,
   };
 }
+
+/** Sorts rows that were read for many runs at once into a page for each run. */
+export function toPages<Row extends { readonly runId: string }>(
+  runIds: readonly string[],
+  rows: readonly Row[],
+  first: number,
+  after: unknown,
+): Map<string, Page<Row>> {
+  const byRun = new Map<string, Row[]>(runIds.map((id) => [id, []]));
+  for (const row of rows) byRun.get(row.runId)?.push(row);
+  return new Map([...byRun].map(([id, own]) => [id, toPage(own, first, after)]));
+}

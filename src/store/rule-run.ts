@@ -1,6 +1,8 @@
 // Rule runs: making, queueing and reading them. Every verb takes the viewer and sees that tenant alone.
 
 import { AppError } from '../errors.js';
+import { allowedEvents } from '../domain/machine.js';
+import { MAX_PAGE } from '../domain/page.js';
 import { ruleRunMachine, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
 import type { TargetInput } from '../domain/rule-target.js';
 import type { Viewer } from '../domain/viewer.js';
@@ -8,7 +10,7 @@ import { translated, type Connection, type Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
 import { checkLabel, requireObject } from './input.js';
-import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 import type { Prisma, RuleRun } from './prisma/client.js';
 import { insertTargets, requireTargets } from './rule-target.js';
 import { fireEvent, notFound } from './transition.js';
@@ -84,7 +86,12 @@ export async function addRuleTargets(
         `Only a PREVIEW run takes targets; this one is ${run.status}.`,
         {
           field: ['input', 'runId'],
-          details: { machine: ruleRunMachine.name, event: 'add_targets', from: run.status, allowed: [] },
+          details: {
+            machine: ruleRunMachine.name,
+            event: 'add_targets',
+            from: run.status,
+            allowed: allowedEvents(ruleRunMachine, run.status),
+          },
         },
       );
     }
@@ -156,6 +163,7 @@ export async function listRuleRuns(
   viewer: Viewer,
   request: { readonly first: number; readonly after: string | null; readonly filter: RuleRunFilter },
 ): Promise<Page<RuleRunRow>> {
+  checkFirst(request.first, MAX_PAGE);
   const where = toWhere(viewer, request.filter);
   if (request.after !== null) where.id = { lt: decodeRunCursor(request.after) };
   const rows = await translated(
@@ -167,6 +175,31 @@ export async function listRuleRuns(
 
 export function countRuleRuns(db: Database, viewer: Viewer, filter: RuleRunFilter): Promise<number> {
   return translated(db.prisma.ruleRun.count({ where: toWhere(viewer, filter) }));
+}
+
+/** How far back the rate of a run is measured: in time, and in lines of its ledger. */
+const RATE_WINDOW = '30 seconds';
+const RATE_LINES = 2_000;
+
+/** Targets settled per second of late, of those of the runs that are being applied. */
+export async function measureSettleRates(
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+): Promise<Map<string, number>> {
+  // Lines are found by seq, their primary key. Under a second of history tells little: it counts as one.
+  const rows = await db.query<{ id: string; rate: number }>(
+    `SELECT run.id, line.settled / greatest(line.seconds, 1) AS rate
+     FROM rule_run AS run CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE type IN ('rule_target.succeed', 'rule_target.exhaust')) AS settled,
+         extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS seconds
+       FROM run_event
+       WHERE run_id = run.id AND seq > run.last_seq - ${RATE_LINES}
+         AND created_at > clock_timestamp() - interval '${RATE_WINDOW}') AS line
+     WHERE run.id = ANY($1::uuid[]) AND run.tenant_id = $2 AND run.status = 'APPLYING'`,
+    [ids.filter(isUuid), viewer.tenantId],
+  );
+  return new Map(rows.map(({ id, rate }) => [id, rate]));
 }
 
 export function runCursor(run: { readonly id: string }): string {

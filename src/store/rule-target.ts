@@ -1,6 +1,7 @@
 // Rule targets: adding them to a preview and reading them.
 
 import { AppError } from '../errors.js';
+import { MAX_LONG_PAGE } from '../domain/page.js';
 import {
   checkTargets,
   MAX_TARGETS_PER_CALL,
@@ -10,9 +11,9 @@ import {
 } from '../domain/rule-target.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Connection, Database } from './db.js';
-import { isRowNumber } from './id.js';
+import { isRowNumber, isUuid } from './id.js';
 import { refuseFaults, refuseTooMany } from './input.js';
-import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { checkFirst, decodeCursor, encodeCursor, toPages, type Page } from './page.js';
 
 export interface RuleTargetRow {
   readonly id: string;
@@ -77,24 +78,35 @@ function duplicateTargets(count: number): AppError {
   });
 }
 
+export interface TargetPageRequest {
+  readonly first: number;
+  readonly after: string | null;
+  readonly status: readonly RuleTargetStatus[] | null;
+}
+
+/** The same page of many runs' targets in one read, in the order in which they were added. */
 export async function listRuleTargets(
   db: Database,
   viewer: Viewer,
-  request: {
-    readonly runId: string;
-    readonly first: number;
-    readonly after: string | null;
-    readonly status: readonly RuleTargetStatus[] | null;
-  },
-): Promise<Page<RuleTargetRow>> {
-  const after = request.after === null ? '0' : decodeTargetCursor(request.after);
+  runIds: readonly string[],
+  { first, after, status }: TargetPageRequest,
+): Promise<Map<string, Page<RuleTargetRow>>> {
+  checkFirst(first, MAX_LONG_PAGE);
   const rows = await db.query<RuleTargetRow>(
-    `SELECT ${COLUMNS} FROM rule_target
-     WHERE run_id = $1 AND tenant_id = $2 AND id > $3 AND ($4::text[] IS NULL OR status = ANY($4))
-     ORDER BY id LIMIT $5`,
-    [request.runId, viewer.tenantId, after, request.status, request.first + 1],
+    `SELECT target.* FROM unnest($1::uuid[]) AS run (id) CROSS JOIN LATERAL (
+       SELECT ${COLUMNS} FROM rule_target
+       WHERE run_id = run.id AND tenant_id = $2 AND rule_target.id > $3
+         AND ($4::text[] IS NULL OR status = ANY($4))
+       ORDER BY rule_target.id LIMIT $5) target`,
+    [
+      runIds.filter(isUuid),
+      viewer.tenantId,
+      after === null ? '0' : decodeTargetCursor(after),
+      status,
+      first + 1,
+    ],
   );
-  return toPage(rows, request.first, request.after);
+  return toPages(runIds, rows, first, after);
 }
 
 export function targetCursor(target: RuleTargetRow): string {
@@ -108,15 +120,16 @@ function decodeTargetCursor(cursor: string): string {
   return id;
 }
 
-export async function findRuleTarget(
+export async function findRuleTargets(
   db: Database,
   viewer: Viewer,
-  id: string,
-): Promise<RuleTargetRow | null> {
-  if (!isRowNumber(id)) return null;
+  ids: readonly string[],
+): Promise<Map<string, RuleTargetRow>> {
+  const numbers = ids.filter(isRowNumber);
+  if (numbers.length === 0) return new Map();
   const rows = await db.query<RuleTargetRow>(
-    `SELECT ${COLUMNS} FROM rule_target WHERE id = $1 AND tenant_id = $2`,
-    [id, viewer.tenantId],
+    `SELECT ${COLUMNS} FROM rule_target WHERE id = ANY($1::bigint[]) AND tenant_id = $2`,
+    [numbers, viewer.tenantId],
   );
-  return rows[0] ?? null;
+  return new Map(rows.map((row) => [row.id, row]));
 }

@@ -1,6 +1,7 @@
 // Workers: the loops of every runner process, as last heard of. What a row says is a sample; leases alone
 // decide who may settle what.
 
+import type { Viewer } from '../domain/viewer.js';
 import type { WorkerState } from '../domain/worker-loop.js';
 import { translated, type Database } from './db.js';
 
@@ -52,8 +53,11 @@ export async function recordHeartbeats(
   );
 }
 
-export async function listWorkers(db: Database): Promise<WorkerRow[]> {
-  const rows = await translated(db.prisma.worker.findMany({ orderBy: { id: 'asc' } }));
+/** The workers that are registered with the viewer's tenant; they serve every tenant. */
+export async function listWorkers(db: Database, viewer: Viewer): Promise<WorkerRow[]> {
+  const rows = await translated(
+    db.prisma.worker.findMany({ where: { tenantId: viewer.tenantId }, orderBy: { id: 'asc' } }),
+  );
   return rows.map((row) => ({ ...row, state: row.state as WorkerState }));
 }
 

@@ -1,44 +1,46 @@
-// The API over real HTTP for tests: one server on a database of its own, and clients with real keys.
-import type { GraphQLSchema } from 'graphql';
-import { pino } from 'pino';
-import type { Role, Viewer } from '../../src/domain/viewer.js';
-import { AppError } from '../../src/errors.js';
-import { createContext, type RunFeed } from '../../src/resolvers/context.js';
-import { buildGraphqlSchema } from '../../src/resolvers/schema.js';
-import { GraphqlServer } from '../../src/server/http.js';
-import { createApiKey, findViewerByKey } from '../../src/store/api-key.js';
+// The API for tests: a real server on a database of its own, and callers with real keys over HTTP and
+// WebSocket. No runner: a run stays as the test has put it.
+import { createClient, type Client, type FormattedExecutionResult } from 'graphql-ws';
+import { WebSocket } from 'ws';
+import type { Role } from '../../src/domain/viewer.js';
 import type { Database } from '../../src/store/db.js';
-import { createTestDatabase } from '../support/database.js';
-import { seedWorld, type World } from '../support/fixtures.js';
 import { TypedDocumentString } from '../generated/graphql.js';
+import { TestApp } from '../support/app.js';
+import { seedWorld, type World } from '../support/fixtures.js';
 
 export interface ApiError {
   readonly message: string;
+  readonly path?: readonly (string | number)[];
   readonly extensions: { readonly code: string; readonly [name: string]: unknown };
 }
 
 export interface ApiAnswer<Data> {
   readonly data?: Data | null;
   readonly errors?: readonly ApiError[];
+  readonly extensions?: { readonly cost: { readonly requested: number; readonly maximum: number } };
 }
 
 /** A caller with a key of its own. */
 export class ApiClient {
+  private readonly sockets: Client[] = [];
+
   constructor(
-    private readonly url: string,
-    readonly key: string,
+    readonly url: string,
+    private readonly key: string,
   ) {}
 
+  /** Any operation, valid or not, and the whole answer. */
   async send<Data = Record<string, unknown>>(
     query: string,
     variables: object = {},
   ): Promise<ApiAnswer<Data>> {
-    const response = await fetch(this.url, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: `Bearer ${this.key}` },
-      body: JSON.stringify({ query, variables }),
-    });
+    const response = await this.post(JSON.stringify({ query, variables }));
     return (await response.json()) as ApiAnswer<Data>;
+  }
+
+  post(body: string): Promise<Response> {
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${this.key}` };
+    return fetch(this.url, { method: 'POST', headers, body });
   }
 
   /** The data of an operation that must succeed. */
@@ -46,58 +48,62 @@ export class ApiClient {
     document: TypedDocumentString<Data, Variables>,
     variables: Variables,
   ): Promise<Data> {
-    if (!(document instanceof TypedDocumentString)) throw new Error('a new document: run `npm run generate`');
-    const { data, errors } = await this.send<Data>(document.toString(), variables);
+    const { data, errors } = await this.send<Data>(textOf(document), variables);
     if (errors || !data) throw new Error(`the operation failed: ${JSON.stringify(errors)}`);
     return data;
   }
+
+  /** The results of a subscription; the caller ends it by `return()`. */
+  watch<Data, Variables extends object>(
+    document: TypedDocumentString<Data, Variables>,
+    variables: Variables,
+  ): AsyncIterableIterator<FormattedExecutionResult<Data, unknown>> {
+    const socket = createClient({
+      url: this.url.replace('http', 'ws'),
+      webSocketImpl: WebSocket,
+      connectionParams: { authorization: `Bearer ${this.key}` },
+      retryAttempts: 0,
+    });
+    this.sockets.push(socket);
+    return socket.iterate<Data>({
+      query: textOf(document),
+      variables: { ...variables } as Record<string, unknown>,
+    });
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.sockets) await socket.dispose();
+  }
+}
+
+function textOf(document: TypedDocumentString<unknown, never>): string {
+  if (document instanceof TypedDocumentString) return document.toString();
+  throw new Error('the document is new or was changed: run `npm run generate`');
 }
 
 export interface TestApi {
   readonly db: Database;
   readonly world: World;
-  readonly schema: GraphQLSchema;
   /** A caller with a new key of this role. */
   client(role?: Role, tenantId?: string): Promise<ApiClient>;
   stop(): Promise<void>;
 }
 
-const noFeed = (): never => {
-  throw new AppError('UNAVAILABLE', 'This server has no feed.');
-};
-const NO_FEED: RunFeed = { runEvents: noFeed, runProgress: noFeed, runChanges: noFeed };
-
 export async function startApi(): Promise<TestApi> {
-  const database = await createTestDatabase();
-  const { db } = database;
-  const world = await seedWorld(db);
-  const schema = buildGraphqlSchema();
-  const server = await GraphqlServer.start({
-    schema,
-    authenticate: ({ token }) => authenticate(db, token),
-    createContext: (viewer) => createContext({ db, feed: NO_FEED, viewer }),
-    isReady: async () => ({ ready: true, checks: {} }),
-    log: pino({ level: 'silent' }),
-    host: '127.0.0.1',
-    port: 0,
-  });
+  const app = await TestApp.start({ RUNLEDGER_ROLE: 'api', RUNLEDGER_SANDBOX: 'off' });
+  const world = await seedWorld(app.db);
+  const clients: ApiClient[] = [];
   return {
-    db,
+    db: app.db,
     world,
-    schema,
     client: async (role = 'ADMIN', tenantId = 'default') => {
-      const { secret } = await createApiKey(db, { tenantId, name: `${role} of ${tenantId}`, role });
-      return new ApiClient(server.url, secret);
+      const client = new ApiClient(app.url, await app.createKey(role, tenantId));
+      clients.push(client);
+      return client;
     },
     stop: async () => {
-      await server.stop();
-      await database.drop();
+      for (const client of clients) await client.close();
+      await app.stop();
     },
   };
-}
-
-async function authenticate(db: Database, token: string | null): Promise<Viewer> {
-  const viewer = token === null ? null : await findViewerByKey(db, token);
-  if (!viewer) throw new AppError('UNAUTHENTICATED', 'An API key is needed.');
-  return viewer;
 }

@@ -74,13 +74,12 @@ async function drain(kind: RuleTargets): Promise<void> {
 const runOf = (id: string) => findRuleRun(database.db, world.home.viewer, id);
 
 async function targetsIn(runId: string) {
-  const page = await listRuleTargets(database.db, world.home.viewer, {
-    runId,
+  const pages = await listRuleTargets(database.db, world.home.viewer, [runId], {
     first: 1000,
     after: null,
     status: null,
   });
-  return new Map(page.nodes.map((target) => [target.externalId, target]));
+  return new Map(pages.get(runId)!.nodes.map((target) => [target.externalId, target]));
 }
 
 function named(...externalIds: string[]) {

@@ -13,7 +13,7 @@ import {
   runCursor,
   type RuleRunFilter,
 } from '../../src/store/rule-run.js';
-import { listRuleTargets, targetCursor } from '../../src/store/rule-target.js';
+import { listRuleTargets, targetCursor, type TargetPageRequest } from '../../src/store/rule-target.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
   makeQueuedRun,
@@ -294,8 +294,8 @@ describe('list', () => {
 
   test('targets page in the order they were given, by status', async () => {
     const { id: runId } = await makeRuleRun(database.db, home, { targets: targetsOf(5) });
-    const page = (after: string | null, status: Parameters<typeof listRuleTargets>[2]['status'] = null) =>
-      listRuleTargets(database.db, home.viewer, { runId, first: 3, after, status });
+    const page = async (after: string | null, status: TargetPageRequest['status'] = null) =>
+      (await listRuleTargets(database.db, home.viewer, [runId], { first: 3, after, status })).get(runId)!;
     const first = await page(null);
     expect(first.nodes.map(({ externalId }) => externalId)).toEqual(['sku-1', 'sku-2', 'sku-3']);
     const second = await page(targetCursor(first.nodes.at(-1)!));
@@ -318,8 +318,8 @@ describe('another tenant', () => {
     expect(
       (await listRuleRuns(db, viewer, { first: 100, after: null, filter: { projectId: 'secret' } })).nodes,
     ).toEqual([]);
-    const targets = await listRuleTargets(db, viewer, { runId: id, first: 10, after: null, status: null });
-    expect(targets.nodes).toEqual([]);
+    const targets = await listRuleTargets(db, viewer, [id], { first: 10, after: null, status: null });
+    expect(targets.get(id)!.nodes).toEqual([]);
     expect(await refusalOf(() => makeRuleRun(db, world.other, { channelId: home.channelId }))).toMatchObject({
       code: 'NOT_FOUND',
     });

@@ -1,0 +1,100 @@
+// What the mutations of rule runs take.
+
+import { Field, ID, InputType } from 'type-graphql';
+import type { RuleRunStatus } from '../domain/rule-run.js';
+import { MAX_TARGETS_PER_CALL } from '../domain/rule-target.js';
+import { RuleRunStatusEnum } from './rule-run.js';
+import { DateTimeScalar, JsonScalar } from './scalar.js';
+
+const IDEMPOTENCY_KEY =
+  'Makes a repeat of this call harmless: the same key with the same input answers as the first time, with another input it is refused.';
+
+@InputType({ description: 'Which rule runs to list; what is absent does not matter.' })
+export class RuleRunFilter {
+  @Field(() => [RuleRunStatusEnum], { nullable: true, description: 'In one of these states.' })
+  status?: RuleRunStatus[] | null;
+
+  @Field(() => String, { nullable: true, description: 'Filed under this label.' })
+  projectId?: string | null;
+
+  @Field(() => ID, { nullable: true, description: 'Of this channel.' })
+  channelId?: string | null;
+
+  @Field(() => DateTimeScalar, { nullable: true, description: 'Made after this moment.' })
+  createdAfter?: Date | null;
+
+  @Field(() => DateTimeScalar, { nullable: true, description: 'Made before this moment.' })
+  createdBefore?: Date | null;
+
+  @Field(() => String, { nullable: true, description: 'With this correlationId.' })
+  correlationId?: string | null;
+}
+
+@InputType({
+  description: 'A price to set. Money is a whole number of minor units with an ISO 4217 currency.',
+})
+export class RuleTargetInput {
+  @Field(() => String, { description: "The item's id in the channel; it stands once in a run." })
+  externalId!: string;
+
+  @Field(() => JsonScalar, {
+    description: 'The price before: { unit_amount, currency }. A rollback sets it again.',
+  })
+  before!: unknown;
+
+  @Field(() => JsonScalar, {
+    description: 'The price to set: { unit_amount, currency }. A run has one currency.',
+  })
+  after!: unknown;
+}
+
+@InputType({ description: 'A new rule run.' })
+export class CreateRuleRunInput {
+  @Field(() => String, {
+    nullable: true,
+    defaultValue: 'default',
+    description: 'The label to file it under.',
+  })
+  projectId?: string | null;
+
+  @Field(() => ID, { description: 'The channel that the prices go to.' })
+  channelId!: string;
+
+  @Field(() => [RuleTargetInput], {
+    nullable: true,
+    description: `Its targets, up to ${MAX_TARGETS_PER_CALL}; addRuleTargets adds more.`,
+  })
+  targets?: RuleTargetInput[] | null;
+
+  @Field(() => JsonScalar, { nullable: true, description: 'Anything to keep with the run: a JSON object.' })
+  metadata?: unknown;
+
+  @Field(() => String, {
+    nullable: true,
+    description: 'What to file it under, to find it again; its id by default.',
+  })
+  correlationId?: string | null;
+
+  @Field(() => String, { nullable: true, description: IDEMPOTENCY_KEY })
+  idempotencyKey?: string | null;
+}
+
+@InputType({ description: 'More targets for a run that is still in PREVIEW.' })
+export class AddRuleTargetsInput {
+  @Field(() => ID, { description: 'The run.' })
+  runId!: string;
+
+  @Field(() => [RuleTargetInput], {
+    description: `Up to ${MAX_TARGETS_PER_CALL} targets; all of them or none are added.`,
+  })
+  targets!: RuleTargetInput[];
+}
+
+@InputType({ description: 'A rule run to act on.' })
+export class RuleRunInput {
+  @Field(() => ID, { description: 'The run.' })
+  runId!: string;
+
+  @Field(() => String, { nullable: true, description: IDEMPOTENCY_KEY })
+  idempotencyKey?: string | null;
+}
