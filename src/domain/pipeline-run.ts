@@ -43,10 +43,10 @@ export const pipelineRunMachine = defineMachine({
       condition: 'every raw item is consolidated and the watermark is saved',
     },
     fail: {
-      from: ['CONSOLIDATION_SKIPPED', 'CONSOLIDATING'],
+      from: ['CREATED', 'CONSOLIDATION_SKIPPED', 'CONSOLIDATING'],
       to: 'FAILED',
       actors: ['WORKER', 'SYSTEM'],
-      condition: 'consolidation was skipped or broke; the watermark stays',
+      condition: 'the feed could not be planned, or consolidation was skipped or broke; the watermark stays',
     },
     retry_partitions: {
       from: ['FAILED'],

@@ -98,6 +98,7 @@ CREATE TABLE "catalog_item" (
     "cost_amount" BIGINT,
     "currency" CHAR(3) NOT NULL,
     "attributes" JSONB NOT NULL DEFAULT '{}',
+    "source_id" UUID,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "updated_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "deleted_at" TIMESTAMPTZ(6),
@@ -108,14 +109,25 @@ CREATE TABLE "catalog_item" (
 CREATE TABLE "raw_item" (
     "source_id" UUID NOT NULL,
     "external_id" TEXT NOT NULL,
-    "tenant_id" TEXT NOT NULL,
     "run_id" UUID NOT NULL,
     "payload" JSONB NOT NULL,
     "fetched_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "consolidated_at" TIMESTAMPTZ(6),
-    "rejected_reason" TEXT,
 
     CONSTRAINT "raw_item_pkey" PRIMARY KEY ("source_id","external_id")
+);
+
+CREATE TABLE "rejected_record" (
+    "id" BIGSERIAL NOT NULL,
+    "run_id" UUID NOT NULL,
+    "tenant_id" TEXT NOT NULL,
+    "partition_id" TEXT,
+    "external_id" TEXT,
+    "reason" TEXT NOT NULL,
+    "payload" JSONB NOT NULL,
+    "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+
+    CONSTRAINT "rejected_record_pkey" PRIMARY KEY ("id")
 );
 
 CREATE TABLE "rule_run" (
@@ -196,23 +208,32 @@ CREATE TABLE "reconciliation_report" (
 
 CREATE TABLE "run_metadata" (
     "run_id" UUID NOT NULL DEFAULT gen_random_uuid(),
-    "tenant_id" TEXT NOT NULL,
+    "tenant_id" TEXT NOT NULL DEFAULT 'default',
     "project_id" TEXT NOT NULL DEFAULT 'default',
     "source_id" UUID NOT NULL,
+    "exclusive" BOOLEAN NOT NULL DEFAULT false,
     "status" TEXT NOT NULL DEFAULT 'CREATED',
     "status_from" TEXT,
     "run_type" TEXT NOT NULL,
     "expected_workers" INTEGER NOT NULL,
     "completed_workers" INTEGER NOT NULL DEFAULT 0,
     "failed_workers" INTEGER NOT NULL DEFAULT 0,
-    "records_processed" INTEGER NOT NULL DEFAULT 0,
     "records_consolidated" INTEGER NOT NULL DEFAULT 0,
+    "records_rejected" INTEGER NOT NULL DEFAULT 0,
+    "records_deleted" INTEGER NOT NULL DEFAULT 0,
     "watermark_before" TIMESTAMPTZ(6),
+    "plan_began_at" TIMESTAMPTZ(6),
     "watermark_after" TIMESTAMPTZ(6),
     "actor" TEXT NOT NULL DEFAULT 'system',
     "error" TEXT,
     "metadata" JSONB NOT NULL DEFAULT '{}',
     "last_seq" INTEGER NOT NULL DEFAULT 0,
+    "attempts" INTEGER NOT NULL DEFAULT 0,
+    "next_attempt_at" TIMESTAMPTZ(6),
+    "claim_epoch" INTEGER NOT NULL DEFAULT 0,
+    "lease_owner" TEXT,
+    "lease_until" TIMESTAMPTZ(6),
+    "lease_epoch" INTEGER,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "started_at" TIMESTAMPTZ(6) DEFAULT CURRENT_TIMESTAMP,
     "completed_at" TIMESTAMPTZ(6),
@@ -230,10 +251,15 @@ CREATE TABLE "worker_runs" (
     "status" TEXT NOT NULL DEFAULT 'pending',
     "status_from" TEXT,
     "records_processed" INTEGER NOT NULL DEFAULT 0,
+    "records_duplicated" INTEGER NOT NULL DEFAULT 0,
+    "records_rejected" INTEGER NOT NULL DEFAULT 0,
+    "records_missing" INTEGER NOT NULL DEFAULT 0,
     "error_message" TEXT,
     "work_item_payload" JSONB,
+    "page_cursor" TEXT,
     "attempts" INTEGER NOT NULL DEFAULT 0,
     "next_attempt_at" TIMESTAMPTZ(6),
+    "claim_epoch" INTEGER NOT NULL DEFAULT 0,
     "lease_owner" TEXT,
     "lease_until" TIMESTAMPTZ(6),
     "lease_epoch" INTEGER,
@@ -361,7 +387,7 @@ CREATE INDEX "pricing_rule_tenant_id_project_id_idx" ON "pricing_rule"("tenant_i
 
 CREATE UNIQUE INDEX "catalog_item_tenant_id_external_id_key" ON "catalog_item"("tenant_id", "external_id");
 
-CREATE INDEX "raw_item_run_id_idx" ON "raw_item"("run_id");
+CREATE INDEX "rejected_record_run_id_id_idx" ON "rejected_record"("run_id", "id");
 
 CREATE INDEX "rule_run_tenant_id_id_idx" ON "rule_run"("tenant_id", "id");
 
@@ -401,6 +427,8 @@ ALTER TABLE "catalog_item" ADD CONSTRAINT "catalog_item_tenant_id_fkey" FOREIGN 
 
 ALTER TABLE "raw_item" ADD CONSTRAINT "raw_item_source_id_fkey" FOREIGN KEY ("source_id") REFERENCES "source"("id") ON DELETE RESTRICT ON UPDATE CASCADE;
 
+ALTER TABLE "rejected_record" ADD CONSTRAINT "rejected_record_run_id_tenant_id_fkey" FOREIGN KEY ("run_id", "tenant_id") REFERENCES "run_metadata"("run_id", "tenant_id") ON DELETE RESTRICT ON UPDATE CASCADE;
+
 ALTER TABLE "rule_run" ADD CONSTRAINT "rule_run_tenant_id_fkey" FOREIGN KEY ("tenant_id") REFERENCES "tenant"("id") ON DELETE RESTRICT ON UPDATE CASCADE;
 
 ALTER TABLE "rule_run" ADD CONSTRAINT "rule_run_channel_id_fkey" FOREIGN KEY ("channel_id") REFERENCES "channel"("id") ON DELETE RESTRICT ON UPDATE CASCADE;
@@ -426,6 +454,8 @@ ALTER TABLE "worker" ADD CONSTRAINT "worker_tenant_id_fkey" FOREIGN KEY ("tenant
 ALTER TABLE "rule_target" SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE "rule_run" SET (fillfactor = 50);
 ALTER TABLE "run_metadata" SET (fillfactor = 50);
+ALTER TABLE "worker_runs" SET (fillfactor = 50);
+ALTER TABLE "partition_progress" SET (fillfactor = 50);
 ALTER TABLE "ops_run" SET (fillfactor = 50);
 
 -- Runs that may have work. Small: finished runs are not in it.
@@ -445,6 +475,17 @@ CREATE INDEX "ops_run_claimable_idx" ON "ops_run" ("tenant_id", "priority" DESC,
 
 -- Ops runs that somebody works on, which the search for stale ones looks at.
 CREATE INDEX "ops_run_claimed_idx" ON "ops_run" ("started_at") WHERE "status" IN ('claimed', 'running');
+
+-- Pipeline runs that may have work.
+CREATE INDEX "run_metadata_active_idx" ON "run_metadata" ("run_id")
+  WHERE "status" IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING');
+
+-- One active run per source, of those that asked to be the only one.
+CREATE UNIQUE INDEX "run_metadata_exclusive_idx" ON "run_metadata" ("source_id")
+  WHERE "exclusive" AND "status" IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATION_SKIPPED', 'CONSOLIDATING');
+
+-- What consolidation has still to do.
+CREATE INDEX "raw_item_waiting_idx" ON "raw_item" ("source_id", "external_id") WHERE "consolidated_at" IS NULL;
 
 -- A target's history.
 CREATE INDEX "run_event_target_idx" ON "run_event" ("target_id") WHERE "target_id" IS NOT NULL;

@@ -35,6 +35,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
       WHEN from_state = 'WORKERS_RUNNING' AND to_state = 'CONSOLIDATING' THEN 'consolidate'
       WHEN from_state = 'WORKERS_RUNNING' AND to_state = 'CONSOLIDATION_SKIPPED' THEN 'skip_consolidation'
       WHEN from_state = 'CONSOLIDATING' AND to_state = 'COMPLETED' THEN 'complete'
+      WHEN from_state = 'CREATED' AND to_state = 'FAILED' THEN 'fail'
       WHEN from_state = 'CONSOLIDATION_SKIPPED' AND to_state = 'FAILED' THEN 'fail'
       WHEN from_state = 'CONSOLIDATING' AND to_state = 'FAILED' THEN 'fail'
       WHEN from_state = 'FAILED' AND to_state = 'WORKERS_RUNNING' THEN 'retry_partitions'
@@ -97,8 +98,9 @@ INSERT INTO state_transition (machine, event, from_state, to_state, actors, cond
   ('pipeline_run', 'consolidate', 'WORKERS_RUNNING', 'CONSOLIDATING', ARRAY['WORKER'], 'every partition completed'),
   ('pipeline_run', 'skip_consolidation', 'WORKERS_RUNNING', 'CONSOLIDATION_SKIPPED', ARRAY['WORKER'], 'every partition ended, some failed, and consolidation is not forced'),
   ('pipeline_run', 'complete', 'CONSOLIDATING', 'COMPLETED', ARRAY['WORKER'], 'every raw item is consolidated and the watermark is saved'),
-  ('pipeline_run', 'fail', 'CONSOLIDATION_SKIPPED', 'FAILED', ARRAY['WORKER', 'SYSTEM'], 'consolidation was skipped or broke; the watermark stays'),
-  ('pipeline_run', 'fail', 'CONSOLIDATING', 'FAILED', ARRAY['WORKER', 'SYSTEM'], 'consolidation was skipped or broke; the watermark stays'),
+  ('pipeline_run', 'fail', 'CREATED', 'FAILED', ARRAY['WORKER', 'SYSTEM'], 'the feed could not be planned, or consolidation was skipped or broke; the watermark stays'),
+  ('pipeline_run', 'fail', 'CONSOLIDATION_SKIPPED', 'FAILED', ARRAY['WORKER', 'SYSTEM'], 'the feed could not be planned, or consolidation was skipped or broke; the watermark stays'),
+  ('pipeline_run', 'fail', 'CONSOLIDATING', 'FAILED', ARRAY['WORKER', 'SYSTEM'], 'the feed could not be planned, or consolidation was skipped or broke; the watermark stays'),
   ('pipeline_run', 'retry_partitions', 'FAILED', 'WORKERS_RUNNING', ARRAY['API'], 'a person asks to continue the failed partitions'),
   ('pipeline_run', 'force_consolidate', 'FAILED', 'CONSOLIDATING', ARRAY['API'], 'a person asks to consolidate what there is'),
   ('pipeline_run', 'cancel', 'CREATED', 'CANCELLED', ARRAY['API'], 'a person stops it'),

@@ -348,6 +348,14 @@ BEGIN
   END IF;
   NEW.status_from := OLD.status;
   NEW.last_seq := NEW.last_seq + 1;
+  NEW.attempts := 0;
+  NEW.next_attempt_at := NULL;
+  NEW.lease_owner := NULL;
+  NEW.lease_until := NULL;
+  NEW.lease_epoch := NULL;
+  IF NEW.status NOT IN ('CONSOLIDATION_SKIPPED', 'FAILED') THEN
+    NEW.error := NULL;
+  END IF;
   IF NEW.status = 'COMPLETED' THEN
     NEW.completed_at := greatest(NEW.started_at, at);
   END IF;
@@ -378,6 +386,19 @@ BEGIN
 END
 $$;
 
+-- A run that names no source is somebody else's, who drives it by SQL; it is shown under a source of its own kind.
+CREATE FUNCTION pipeline_run_default_source() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO source (id, tenant_id, name, kind) VALUES (gen_random_uuid(), NEW.tenant_id, 'external', 'external')
+  ON CONFLICT (tenant_id, name) DO NOTHING;
+  SELECT id INTO NEW.source_id FROM source WHERE tenant_id = NEW.tenant_id AND name = 'external';
+  RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER run_metadata_source BEFORE INSERT ON run_metadata
+  FOR EACH ROW WHEN (NEW.source_id IS NULL) EXECUTE FUNCTION pipeline_run_default_source();
 CREATE TRIGGER run_metadata_birth BEFORE INSERT ON run_metadata
   FOR EACH ROW EXECUTE FUNCTION guard_birth('pipeline_run');
 CREATE TRIGGER run_metadata_first_seq BEFORE INSERT ON run_metadata
@@ -393,6 +414,10 @@ CREATE TRIGGER run_metadata_kept BEFORE DELETE OR TRUNCATE ON run_metadata
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 ALTER TABLE run_metadata
+  ADD CONSTRAINT run_metadata_lease CHECK (
+    num_nonnulls(lease_owner, lease_until, lease_epoch) = CASE WHEN lease_owner IS NULL THEN 0 ELSE 3 END),
+  ADD CONSTRAINT run_metadata_counts CHECK (
+    least(records_consolidated, records_rejected, records_deleted, attempts) >= 0),
   ADD CONSTRAINT run_metadata_type CHECK (run_type IN ('full', 'incremental')),
   ADD CONSTRAINT run_metadata_workers CHECK (
     expected_workers >= 0 AND completed_workers >= 0 AND failed_workers >= 0
@@ -415,10 +440,19 @@ BEGIN
     PERFORM refuse_transition('partition', OLD.status, NEW.status);
   END IF;
   NEW.status_from := OLD.status;
-  IF NEW.status <> 'running' THEN
+  IF NEW.status = 'running' THEN
+    NEW.started_at := coalesce(NEW.started_at, clock_timestamp());
+  ELSE
+    NEW.next_attempt_at := NULL;
     NEW.lease_owner := NULL;
     NEW.lease_until := NULL;
     NEW.lease_epoch := NULL;
+  END IF;
+  IF NEW.status <> 'failed' THEN
+    NEW.error_message := NULL;
+  END IF;
+  IF NEW.status = 'pending' THEN
+    NEW.attempts := 0;
   END IF;
   NEW.completed_at := CASE WHEN NEW.status IN ('completed', 'failed') THEN clock_timestamp() END;
   RETURN NEW;
@@ -464,6 +498,19 @@ BEGIN
 END
 $$;
 
+-- Whoever writes by SQL need not know of tenants: a part belongs to its run's.
+CREATE FUNCTION partition_tenant() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+  SELECT tenant_id INTO NEW.tenant_id FROM run_metadata WHERE run_id = NEW.run_id;
+  RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER worker_runs_tenant BEFORE INSERT ON worker_runs
+  FOR EACH ROW WHEN (NEW.tenant_id IS NULL) EXECUTE FUNCTION partition_tenant();
+CREATE TRIGGER partition_progress_tenant BEFORE INSERT ON partition_progress
+  FOR EACH ROW WHEN (NEW.tenant_id IS NULL) EXECUTE FUNCTION partition_tenant();
 CREATE TRIGGER worker_runs_birth BEFORE INSERT ON worker_runs
   FOR EACH ROW EXECUTE FUNCTION guard_birth('partition');
 CREATE TRIGGER worker_runs_guard BEFORE UPDATE ON worker_runs
@@ -477,6 +524,8 @@ CREATE TRIGGER worker_runs_kept BEFORE DELETE OR TRUNCATE ON worker_runs
 ALTER TABLE worker_runs
   ADD CONSTRAINT worker_runs_lease CHECK (
     num_nonnulls(lease_owner, lease_until, lease_epoch) = CASE WHEN lease_owner IS NULL THEN 0 ELSE 3 END),
+  ADD CONSTRAINT worker_runs_counts CHECK (
+    least(records_processed, records_duplicated, records_rejected, records_missing, attempts) >= 0),
   ADD CONSTRAINT worker_runs_times CHECK ((status IN ('completed', 'failed')) = (completed_at IS NOT NULL));
 
 ALTER TABLE partition_progress ADD CONSTRAINT partition_progress_offset CHECK (next_offset >= 0);
