@@ -60,7 +60,7 @@ export class Runner {
   readonly #maintenance: Maintenance;
   #running: Promise<unknown> | null = null;
   #heart: NodeJS.Timeout | null = null;
-  #beating: Promise<void> = Promise.resolve();
+  #beating: Promise<void> | null = null;
 
   constructor(options: RunnerOptions) {
     this.#options = options;
@@ -134,8 +134,9 @@ export class Runner {
     });
   }
 
+  /** One at a time: an older sample must not overwrite a newer one. */
   #beat(): void {
-    this.#beating = this.#recordHeartbeats();
+    this.#beating ??= this.#recordHeartbeats().finally(() => (this.#beating = null));
   }
 
   async #recordHeartbeats(): Promise<void> {

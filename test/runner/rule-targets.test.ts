@@ -1,21 +1,24 @@
 // Rule targets as the runner works them: over real HTTP against the sandbox's shop, with real claims.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { openChannel } from '../../src/connectors/registry.js';
-import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
-import { RuleTargets } from '../../src/runner/rule-targets.js';
+import type { RuleTargets } from '../../src/runner/rule-targets.js';
 import type { Work } from '../../src/runner/work.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
 import { registerChannel } from '../../src/store/channel.js';
-import { findRuleRun } from '../../src/store/rule-run.js';
-import { listRuleTargets } from '../../src/store/rule-target.js';
 import { expectInvariants } from '../store/invariants.js';
 import { linesOf } from '../store/rows.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
+import {
+  makeRuleTargets,
+  named,
+  NEVER,
+  pointAt,
+  runOf,
+  targetsIn,
+  untilHeld,
+  type KindOptions,
+} from './shop-world.js';
 import { KeptLog } from './support.js';
-
-const HOUR = 3_600_000;
-const NEVER = new AbortController().signal;
 
 let database: TestDatabase;
 let world: World;
@@ -29,7 +32,7 @@ beforeAll(async () => {
 beforeEach(async () => {
   log = new KeptLog();
   sandbox = await startSandbox();
-  await point({ endpoint: sandbox.adminUrl, accessToken: sandbox.accessToken });
+  await pointAt(database.db, sandbox);
 });
 afterEach(async () => {
   await sandbox.stop();
@@ -38,21 +41,13 @@ afterEach(async () => {
 });
 afterAll(() => database.drop());
 
-function point(config: Record<string, string>): Promise<string> {
+/** Gives the channel a configuration that cannot be used. */
+function breakChannel(): Promise<string> {
+  const config = { endpoint: 'nonsense' };
   return registerChannel(database.db, { tenantId: 'default', name: 'shop', kind: 'shopify', config });
 }
 
-function makeKind(options: { leaseMs?: number; callTimeoutMs?: number; baseMs?: number } = {}): RuleTargets {
-  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0 } = options;
-  const retry = { ...DEFAULT_RETRY_POLICY, baseMs, throttleBaseMs: baseMs };
-  const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
-  return new RuleTargets({
-    db: database.db,
-    openChannel: ({ kind, config }) => openChannel(kind, config, defaults),
-    leaseMs,
-    log,
-  });
-}
+const makeKind = (options?: KindOptions) => makeRuleTargets(database.db, log, options);
 
 async function claimOf(kind: RuleTargets, worker = 'w'): Promise<Work> {
   const work = await kind.claim(worker);
@@ -71,29 +66,11 @@ async function drain(kind: RuleTargets): Promise<void> {
   }
 }
 
-const runOf = (id: string) => findRuleRun(database.db, world.home.viewer, id);
-
-async function targetsIn(runId: string) {
-  const pages = await listRuleTargets(database.db, world.home.viewer, [runId], {
-    first: 1000,
-    after: null,
-    status: null,
-  });
-  return new Map(pages.get(runId)!.nodes.map((target) => [target.externalId, target]));
-}
-
-function named(...externalIds: string[]) {
-  return externalIds.map((externalId, index) => ({
-    ...targetsOf(1)[0]!,
-    externalId: externalId || `${index}`,
-  }));
-}
-
 describe('a run', () => {
   test('is applied, each price written once', async () => {
     const run = await makeQueuedRun(database.db, world.home, { targets: targetsOf(1_200) });
     await drain(makeKind());
-    expect(await runOf(run.id)).toMatchObject({ status: 'APPLIED', appliedCount: 1_200 });
+    expect(await runOf(database.db, run.id)).toMatchObject({ status: 'APPLIED', appliedCount: 1_200 });
     expect(sandbox.writes('sku-1')).toBe(1);
     expect(sandbox.writes('sku-1200')).toBe(1);
     await expectInvariants(database.db, run.id);
@@ -103,7 +80,7 @@ describe('a run', () => {
     const ids = ['fail-1', 'auth-1', 'down-1', 'flaky1-1', 'flaky2-1', 'flaky3-1', 'drift-1', 'plain'];
     const run = await makeQueuedRun(database.db, world.home, { targets: named(...ids) });
     await drain(makeKind());
-    const targets = await targetsIn(run.id);
+    const targets = await targetsIn(database.db, run.id);
     const facts = [...targets].map(([id, { status, attempts, errorCode }]) => [
       id,
       status,
@@ -120,48 +97,52 @@ describe('a run', () => {
       ['drift-1', 'APPLIED', 1, null],
       ['plain', 'APPLIED', 1, null],
     ]);
-    expect(await runOf(run.id)).toMatchObject({ status: 'PARTIAL', appliedCount: 4, failedCount: 4 });
+    expect(await runOf(database.db, run.id)).toMatchObject({
+      status: 'PARTIAL',
+      appliedCount: 4,
+      failedCount: 4,
+    });
     await expectInvariants(database.db, run.id);
   });
 
   test('whose channel cannot be used fails, with the reason on its targets', async () => {
-    await point({ endpoint: 'nonsense' });
+    await breakChannel();
     const run = await makeQueuedRun(database.db, world.home);
     await drain(makeKind());
-    expect(await runOf(run.id)).toMatchObject({ status: 'FAILED', failedCount: 3 });
-    const [target] = (await targetsIn(run.id)).values();
+    expect(await runOf(database.db, run.id)).toMatchObject({ status: 'FAILED', failedCount: 3 });
+    const [target] = (await targetsIn(database.db, run.id)).values();
     expect(target).toMatchObject({ errorCode: 'INVALID', attempts: 1 });
     expect(target!.errorMessage).toContain('endpoint');
   });
 
   test('takes up a changed channel at its next claim', async () => {
-    await point({ endpoint: 'nonsense' });
+    await breakChannel();
     const kind = makeKind();
     const first = await makeQueuedRun(database.db, world.home);
     await drain(kind);
-    await point({ endpoint: sandbox.adminUrl, accessToken: sandbox.accessToken });
+    await pointAt(database.db, sandbox);
     const second = await makeQueuedRun(database.db, world.home);
     await drain(kind);
-    expect(await runOf(first.id)).toMatchObject({ status: 'FAILED' });
-    expect(await runOf(second.id)).toMatchObject({ status: 'APPLIED' });
+    expect(await runOf(database.db, first.id)).toMatchObject({ status: 'FAILED' });
+    expect(await runOf(database.db, second.id)).toMatchObject({ status: 'APPLIED' });
   });
 });
 
 describe('a call that hangs', () => {
-  const held = async (): Promise<void> => {
-    while (sandbox.held() === 0) await new Promise(setImmediate);
-  };
   test('holds back nothing else of its batch; cut, it is handed back at no cost', async () => {
     const run = await makeQueuedRun(database.db, world.home, { targets: named('hang-1', 'a', 'b', 'c') });
     const work = await claimOf(makeKind());
     const cut = new AbortController();
     const processing = work.process(cut.signal);
-    await held();
+    await untilHeld(sandbox);
     while (work.leases > 1) await new Promise(setImmediate);
-    expect(await runOf(run.id)).toMatchObject({ appliedCount: 3, applyingCount: 1 });
+    expect(await runOf(database.db, run.id)).toMatchObject({ appliedCount: 3, applyingCount: 1 });
     cut.abort();
     expect(await processing).toBe('success');
-    expect((await targetsIn(run.id)).get('hang-1')).toMatchObject({ status: 'QUEUED', attempts: 0 });
+    expect((await targetsIn(database.db, run.id)).get('hang-1')).toMatchObject({
+      status: 'QUEUED',
+      attempts: 0,
+    });
     expect(work.leases).toBe(0);
     await expectInvariants(database.db, run.id);
   });
@@ -172,17 +153,23 @@ describe('a call that hangs', () => {
     const processing = new AbortController();
     const work = await claimOf(slow, 'slow');
     const late = work.process(processing.signal);
-    await held();
+    await untilHeld(sandbox);
     // Its worker is declared dead while the call is under way.
     expect(await slow.recover(['slow'])).toBe(1);
-    expect((await targetsIn(run.id)).get('hang-1')).toMatchObject({ status: 'QUEUED', attempts: 0 });
+    expect((await targetsIn(database.db, run.id)).get('hang-1')).toMatchObject({
+      status: 'QUEUED',
+      attempts: 0,
+    });
     const quick = await claimOf(makeKind({ callTimeoutMs: 20 }), 'quick');
     expect(await quick.process(NEVER)).toBe('failure');
-    expect((await targetsIn(run.id)).get('hang-1')).toMatchObject({ attempts: 1, errorCode: 'TIMEOUT' });
-    const before = await targetsIn(run.id);
+    expect((await targetsIn(database.db, run.id)).get('hang-1')).toMatchObject({
+      attempts: 1,
+      errorCode: 'TIMEOUT',
+    });
+    const before = await targetsIn(database.db, run.id);
     await sandbox.stop();
     expect(await late).toBe('failure');
-    expect(await targetsIn(run.id)).toEqual(before);
+    expect(await targetsIn(database.db, run.id)).toEqual(before);
     const lines = await linesOf(database.db, run.id);
     expect(lines.at(-1)).toMatchObject({ type: 'rule_target.late_result', actor: 'slow', level: 'WARN' });
     await expectInvariants(database.db, run.id);
@@ -218,6 +205,6 @@ test('results that are known survive a database that does not answer for a momen
   while (sandbox.writes('sku-5') === 0) await new Promise(setImmediate);
   await database.db.query('ALTER TABLE rule_target DROP CONSTRAINT broken');
   expect(await processing).toBe('success');
-  expect(await runOf(run.id)).toMatchObject({ status: 'APPLIED' });
+  expect(await runOf(database.db, run.id)).toMatchObject({ status: 'APPLIED' });
   expect(sandbox.writes('sku-5')).toBe(1);
 });
