@@ -51,7 +51,7 @@ async function startChild(): Promise<ChildProcess> {
 }
 
 async function workersOf(pid: number) {
-  return (await listWorkers(database.db)).filter((worker) => worker.pid === pid);
+  return (await listWorkers(database.db, world.home.viewer)).filter((worker) => worker.pid === pid);
 }
 
 test('the table shows what each loop does, and STOPPED when it is over', async () => {
@@ -66,13 +66,13 @@ test('the table shows what each loop does, and STOPPED when it is over', async (
   runner.start();
   await started.promise;
   const seen = async () =>
-    (await listWorkers(database.db))
+    (await listWorkers(database.db, world.home.viewer))
       .filter(({ id }) => runner.workerIds.includes(id))
       .map(({ state }) => state);
   while (!(await seen()).includes('PROCESSING')) await new Promise(setImmediate);
   await runner.stop();
   expect(await seen()).toEqual(['STOPPED', 'STOPPED']);
-  const [worker] = await listWorkers(database.db);
+  const [worker] = await listWorkers(database.db, world.home.viewer);
   expect(worker).toMatchObject({ pid: process.pid, activeLeases: 0 });
 });
 
@@ -158,7 +158,7 @@ test('only workers whose process is known to be gone are recovered', async () =>
   await makeRunner({ kinds: [kind] }).runOnce();
   const recovered = kind.recoveries.at(-1)!.filter((id) => !runner.workerIds.includes(id));
   expect(recovered.toSorted()).toEqual(['gone', 'namesake']);
-  const states = (await listWorkers(database.db)).map(({ id, state }) => [id, state]);
+  const states = (await listWorkers(database.db, world.home.viewer)).map(({ id, state }) => [id, state]);
   expect(states).toEqual(
     expect.arrayContaining([
       ['gone', 'STOPPED'],

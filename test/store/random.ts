@@ -1,0 +1,10 @@
+// Numbers that look random and are the same in every run of a test.
+
+/** Uniform in [0, 1), by a linear congruential generator. */
+export function seededRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
