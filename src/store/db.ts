@@ -37,7 +37,10 @@ export class Database {
       // One forgotten transaction would hold back vacuum, and with it every claim.
       idle_in_transaction_session_timeout: 30_000,
     });
-    this.#pool.on('error', options.onIdleError ?? (() => {}));
+    this.#pool.on('error', (error) => {
+      // A server that stops right after us may answer our goodbye with its own.
+      if (!this.#pool.ending) options.onIdleError?.(error);
+    });
     this.prisma = new PrismaClient({ adapter: new PrismaPg(this.#pool) });
   }
 

@@ -27,7 +27,7 @@ function environmentOf(databaseUrl: string, overrides: Environment): Environment
     RUNLEDGER_RETRY_BASE_MS: '20',
     RUNLEDGER_RETRY_MAX_MS: '200',
     RUNLEDGER_THROTTLE_BASE_MS: '40',
-    RUNLEDGER_CALL_TIMEOUT_MS: '500',
+    RUNLEDGER_CALL_TIMEOUT_MS: '3000',
     RUNLEDGER_LEASE_MS: '5000',
     RUNLEDGER_LOG_LEVEL: 'warn',
     ...overrides,

@@ -1,0 +1,63 @@
+// kill -9 at random moments of a run, and a restart after each: the run ends as if nothing had happened.
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { ServerProcess, until } from '../support/app.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { expectRightEnd, queueThousand, readRun, waitForEnd } from './thousand-targets.js';
+
+let database: TestDatabase;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+});
+afterAll(() => database.drop());
+
+const servers: ServerProcess[] = [];
+// A server that a failed test left behind would take the next test's work.
+afterEach(() => Promise.all(servers.splice(0).map((server) => server.end('SIGKILL'))));
+
+async function spawnServer(overrides: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
+  const server = await ServerProcess.spawn(database.url, overrides);
+  servers.push(server);
+  return server;
+}
+
+/** Kills come when so much of the run is done; the moment within a claim is chance. */
+const KILL_AT = [0.2, 0.6, 0.9];
+
+test('a server killed in the middle of a run and started again ends it in the right state', async () => {
+  let server = await spawnServer();
+  const id = await queueThousand(server.url);
+  for (const share of KILL_AT) {
+    const { url } = server;
+    await until(
+      () => readRun(url, id),
+      ({ progress }) => (progress as number) >= share,
+    );
+    await server.end('SIGKILL');
+    server = await spawnServer();
+  }
+  await waitForEnd(server.url, id);
+  await expectRightEnd(database.db, server.url, id);
+  expect(await server.end('SIGTERM')).toBe(0);
+}, 120_000);
+
+test('SIGTERM in the middle hands the leases back at no cost, and another server goes on at once', async () => {
+  // Leases that nobody hands back would hold this up for longer than the test may take.
+  const slow = { RUNLEDGER_LEASE_MS: '600000' };
+  const first = await spawnServer(slow);
+  const id = await queueThousand(first.url);
+  await until(
+    () => readRun(first.url, id),
+    ({ progress }) => (progress as number) > 0,
+  );
+  expect(await first.end('SIGTERM')).toBe(0);
+  const [left] = await database.db.query<{ leased: number; lost: number }>(
+    `SELECT count(lease_owner)::int AS leased, coalesce(sum(lost_leases), 0)::int AS lost
+     FROM rule_target WHERE run_id = $1`,
+    [id],
+  );
+  expect(left).toEqual({ leased: 0, lost: 0 });
+  const second = await spawnServer(slow);
+  await waitForEnd(second.url, id);
+  await expectRightEnd(database.db, second.url, id);
+}, 120_000);
