@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import { Authenticator } from './app/authenticate.js';
 import { seedDemo } from './app/demo.js';
 import { LocalSandbox } from './app/sandbox.js';
+import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
 import { openChannel, type ChannelDefaults } from './connectors/registry.js';
 import { DEFAULT_RETRY_POLICY } from './domain/retry-policy.js';
@@ -21,8 +22,10 @@ import { Runner } from './runner/runner.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
+import { resealChannels } from './store/channel-config.js';
 import { Database } from './store/db.js';
 import { migrate } from './store/migrate.js';
+import type { SecretBox } from './store/secret-box.js';
 
 // The project directory is the parent of src as well as of dist.
 const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
@@ -87,10 +90,11 @@ export class App {
     if (applied.length > 0) this.#log.info({ migrations: applied }, 'migrated the database');
     const db = this.#openPool(url);
     await this.#provideKeys(db);
+    const secrets = await this.#openSecretBox(db);
     const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
     await this.#startServer(db, listener);
-    if (this.#config.role !== 'api') this.#startRunner(db, listener, sandbox);
+    if (this.#config.role !== 'api') this.#startRunner(db, listener, secrets, sandbox);
   }
 
   async #openDatabaseServer(): Promise<string> {
@@ -123,6 +127,13 @@ export class App {
       `HOST: ${JSON.stringify(http.host)} can be reached from other machines and there is no API key: ` +
         'set RUNLEDGER_API_KEY, or HOST to 127.0.0.1',
     );
+  }
+
+  async #openSecretBox(db: Database): Promise<SecretBox> {
+    const secrets = await openSecretBox(this.#config);
+    const count = await resealChannels(db, secrets);
+    if (count > 0) this.#log.info({ channels: count }, 'encrypted credentials with the new key');
+    return secrets;
   }
 
   async #startSandbox(db: Database): Promise<LocalSandbox | null> {
@@ -158,12 +169,13 @@ export class App {
     this.#stops.push(() => this.#server!.stop());
   }
 
-  #startRunner(db: Database, listener: BellListener, sandbox: LocalSandbox | null): void {
+  #startRunner(db: Database, listener: BellListener, secrets: SecretBox, sandbox: LocalSandbox | null): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
     const defaults = channelDefaults(this.#config);
     const ruleTargets = new RuleTargets({
       db,
+      secrets,
       leaseMs,
       log,
       openChannel: (stored) => openChannel(stored.kind, sandbox?.configOf(stored) ?? stored.config, defaults),

@@ -19,6 +19,8 @@ export interface Config {
   readonly role: Role;
   /** Bootstrap admin key. */
   readonly apiKey: string | null;
+  /** What channels' credentials are encrypted with: the first encrypts, all of them decrypt. */
+  readonly secretKeys: readonly string[];
   readonly sandbox: { readonly enabled: boolean; readonly restorePerSecond: number | null };
   readonly retry: { readonly baseMs: number; readonly maxMs: number; readonly throttleBaseMs: number };
   readonly callTimeoutMs: number;
@@ -81,6 +83,15 @@ const VARIABLES = {
   RUNLEDGER_API_KEY: {
     schema: z.string().regex(/^\S{8,512}$/),
     allowed: '8 to 512 characters without white space',
+    secret: true,
+  },
+  RUNLEDGER_SECRET_KEY: {
+    schema: z
+      .string()
+      .transform((value) => value.split(','))
+      .pipe(z.array(z.string().regex(/^(?:[\da-f]{64}|[\w+/-]{43}=?)$/i))),
+    allowed:
+      '32 bytes in hexadecimal (64 digits) or base64 (44 characters), or several of them with commas in between',
     secret: true,
   },
   RUNLEDGER_SANDBOX: oneOf('on', 'off'),
@@ -162,6 +173,7 @@ function assemble(values: Values): Config {
     database: Object.freeze(database),
     role: values.RUNLEDGER_ROLE ?? 'all',
     apiKey: values.RUNLEDGER_API_KEY ?? null,
+    secretKeys: Object.freeze(values.RUNLEDGER_SECRET_KEY ?? []),
     sandbox: Object.freeze({
       enabled: values.RUNLEDGER_SANDBOX ? values.RUNLEDGER_SANDBOX === 'on' : database.kind === 'embedded',
       restorePerSecond: values.RUNLEDGER_SANDBOX_RESTORE_PER_S ?? null,

@@ -29,6 +29,9 @@ const INTEGERS = [
   'RUNLEDGER_WORKERS',
 ];
 
+const HEX_KEY = 'ab'.repeat(32);
+const BASE64_KEY = Buffer.alloc(32, 7).toString('base64');
+
 describe('defaults', () => {
   test('an empty environment gives the documented configuration', () => {
     expect(loadConfig({})).toEqual({
@@ -36,6 +39,7 @@ describe('defaults', () => {
       database: { kind: 'embedded', dataDir: resolve('.runledger') },
       role: 'all',
       apiKey: null,
+      secretKeys: [],
       sandbox: { enabled: true, restorePerSecond: null },
       retry: { baseMs: 2000, maxMs: 64000, throttleBaseMs: 16000 },
       callTimeoutMs: 60000,
@@ -67,7 +71,7 @@ describe('defaults', () => {
 
   test('nothing in it can be changed', () => {
     const config = loadConfig({});
-    const parts = [config, config.http, config.database, config.sandbox, config.retry];
+    const parts = [config, config.http, config.database, config.sandbox, config.retry, config.secretKeys];
     for (const part of parts) expect(Object.isFrozen(part)).toBe(true);
   });
 });
@@ -79,6 +83,7 @@ test('every variable reaches its place', () => {
     DATABASE_URL: 'postgresql://user:secret@db.example:5433/runledger?sslmode=require',
     RUNLEDGER_ROLE: 'runner',
     RUNLEDGER_API_KEY: 'long-enough-key',
+    RUNLEDGER_SECRET_KEY: `${HEX_KEY},${BASE64_KEY}`,
     RUNLEDGER_SANDBOX: 'on',
     RUNLEDGER_SANDBOX_RESTORE_PER_S: '12.5',
     RUNLEDGER_RETRY_BASE_MS: '1',
@@ -99,6 +104,7 @@ test('every variable reaches its place', () => {
     },
     role: 'runner',
     apiKey: 'long-enough-key',
+    secretKeys: [HEX_KEY, BASE64_KEY],
     sandbox: { enabled: true, restorePerSecond: 12.5 },
     retry: { baseMs: 1, maxMs: 2, throttleBaseMs: 3 },
     callTimeoutMs: 4,
@@ -153,6 +159,10 @@ describe('faults', () => {
     ['DATABASE_URL', 'postgres://user:hunter2@db:port/x'],
     ['RUNLEDGER_API_KEY', 'hunter2'],
     ['RUNLEDGER_API_KEY', 'hunter2 hunter2'],
+    ['RUNLEDGER_SECRET_KEY', 'hunter2'],
+    ['RUNLEDGER_SECRET_KEY', `${HEX_KEY}hunter2`],
+    ['RUNLEDGER_SECRET_KEY', `${HEX_KEY},hunter2`],
+    ['RUNLEDGER_SECRET_KEY', `hunter2,`],
   ])('a wrong %s does not show its value', (name, value) => {
     const faults = faultsOf({ [name]: value });
     expect(faults).toHaveLength(1);
@@ -225,6 +235,7 @@ describe('any environment', () => {
     'RUNLEDGER_DATA_DIR',
     'RUNLEDGER_ROLE',
     'RUNLEDGER_API_KEY',
+    'RUNLEDGER_SECRET_KEY',
     'RUNLEDGER_SANDBOX',
     'RUNLEDGER_SANDBOX_RESTORE_PER_S',
     'RUNLEDGER_LOG_LEVEL',

@@ -3,7 +3,7 @@
 // its memory, and each reaches its own, so that none depends on another's being alive.
 
 import type { Config } from '../config.js';
-import type { StoredChannel } from '../runner/channel-cache.js';
+import type { StoredChannel } from '../domain/channel.js';
 import { startSandbox, type Sandbox } from '../sandbox/server.js';
 import { registerChannel, registerSource } from '../store/channel.js';
 import type { Database } from '../store/db.js';

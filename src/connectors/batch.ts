@@ -4,8 +4,8 @@
 import { createHash } from 'node:crypto';
 import { isCurrency, isUnitAmount } from '../domain/money.js';
 import type { CallStep, PooledCall } from './call-pool.js';
-import type { ItemOutcome, Outcome, PriceChange } from './channel.js';
-import { isRefusal, type Failure } from './failures.js';
+import type { Failure, ItemOutcome, Outcome, PriceChange } from './channel.js';
+import { isRefusal } from './failures.js';
 
 export function isMoney({ unitAmount, currency }: PriceChange): boolean {
   return isUnitAmount(unitAmount) && isCurrency(currency);

@@ -24,6 +24,8 @@ export type Outcome =
     }
   | { readonly kind: 'permanent'; readonly code: FailureCode; readonly message: string };
 
+export type Failure = Exclude<Outcome, { kind: 'applied' }>;
+
 export interface ItemOutcome {
   readonly externalId: string;
   readonly outcome: Outcome;
@@ -47,4 +49,7 @@ export interface Channel {
     currency: string,
     signal: AbortSignal,
   ): Promise<ReadonlyMap<string, number>>;
+
+  /** Makes one call that changes nothing and costs little: null when the channel answers and lets us in. */
+  probe(signal: AbortSignal): Promise<Failure | null>;
 }

@@ -2,9 +2,7 @@
 // HTTP statuses and Retry-After to what the runner understands. Only connectors call it.
 
 import { AppError } from '../errors.js';
-import type { FailureCode, Outcome } from './channel.js';
-
-export type Failure = Exclude<Outcome, { kind: 'applied' }>;
+import type { Failure, FailureCode } from './channel.js';
 
 export function retryable(code: FailureCode, message: string, retryAfterMs: number | null = null): Failure {
   const failure = { kind: 'retryable', code, message } as const;

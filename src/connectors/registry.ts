@@ -20,23 +20,27 @@ export interface OpenedChannel {
   readonly policy: ChannelPolicy;
 }
 
-/** Reads the settings of one kind, and opens a channel when they are sound. */
-type Kind = (settings: unknown) => { readonly channel: Channel } | { readonly error: z.ZodError };
+interface Kind {
+  /** The settings that hold credentials, whole. */
+  readonly secrets: readonly string[];
+  /** Reads the settings, and opens a channel when they are sound. */
+  open(settings: unknown): { readonly channel: Channel } | { readonly error: z.ZodError };
+}
 
 const KINDS: Readonly<Record<string, Kind>> = {
-  http: kind(HTTP_SETTINGS, (settings) => new HttpChannel(settings)),
-  shopify: kind(SHOPIFY_SETTINGS, (settings) => new ShopifyChannel(settings)),
+  http: kind(HTTP_SETTINGS, ['credentials'], (settings) => new HttpChannel(settings)),
+  shopify: kind(SHOPIFY_SETTINGS, ['accessToken'], (settings) => new ShopifyChannel(settings)),
 };
 
 export const CHANNEL_KINDS: readonly string[] = Object.keys(KINDS);
 
 /** Throws INVALID_INPUT that names every fault of the kind, the settings and the policy. */
 export function openChannel(kindName: string, config: unknown, defaults: ChannelDefaults): OpenedChannel {
-  const found = Object.hasOwn(KINDS, kindName) ? KINDS[kindName] : undefined;
+  const found = findKind(kindName);
   if (!found)
     throw unsound('channel', [{ field: ['kind'], message: `is one of ${CHANNEL_KINDS.join(', ')}` }]);
   const { policy = {}, ...given } = asObject(config);
-  const opened = found({ callTimeoutMs: defaults.callTimeoutMs, ...given });
+  const opened = found.open({ callTimeoutMs: defaults.callTimeoutMs, ...given });
   const figures = POLICY_SETTINGS.safeParse(policy);
   if ('channel' in opened && figures.success) {
     return { channel: opened.channel, policy: mergePolicy(figures.data, defaults) };
@@ -45,11 +49,25 @@ export function openChannel(kindName: string, config: unknown, defaults: Channel
   throw unsound(`${kindName} channel`, [...settingFaults, ...findFaults(figures.error, 'policy')]);
 }
 
-function kind<Settings>(schema: z.ZodType<Settings>, open: (settings: Settings) => Channel): Kind {
-  return (json) => {
+/** Names of the settings that hold credentials; null when there is no such kind. */
+export function secretSettings(kindName: string): readonly string[] | null {
+  return findKind(kindName)?.secrets ?? null;
+}
+
+function findKind(name: string): Kind | undefined {
+  return Object.hasOwn(KINDS, name) ? KINDS[name] : undefined;
+}
+
+function kind<Settings>(
+  schema: z.ZodType<Settings>,
+  secrets: readonly string[],
+  connect: (settings: Settings) => Channel,
+): Kind {
+  const open: Kind['open'] = (json) => {
     const parsed = schema.safeParse(json);
-    return parsed.success ? { channel: open(parsed.data) } : { error: parsed.error };
+    return parsed.success ? { channel: connect(parsed.data) } : { error: parsed.error };
   };
+  return { secrets, open };
 }
 
 function asObject(config: unknown): Readonly<Record<string, unknown>> {

@@ -7,6 +7,7 @@ import { AppError } from '../errors.js';
 import { claimTargets, findClaimableRun, nextClaimDelayMs, type ClaimableRun } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
+import type { SecretBox } from '../store/secret-box.js';
 import { ChannelCache, type OpenChannel } from './channel-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
@@ -16,6 +17,8 @@ import type { Work, WorkKind } from './work.js';
 
 export interface RuleTargetOptions {
   readonly db: Database;
+  /** Opens channels' credentials. */
+  readonly secrets: SecretBox;
   readonly openChannel: OpenChannel;
   readonly leaseMs: number;
   readonly log: Log;
@@ -31,7 +34,7 @@ export class RuleTargets implements WorkKind {
 
   constructor(options: RuleTargetOptions) {
     this.#options = options;
-    this.#channels = new ChannelCache(options.db, options.openChannel);
+    this.#channels = new ChannelCache(options.db, options.secrets, options.openChannel);
   }
 
   recover(deadWorkerIds: readonly string[]): Promise<number> {

@@ -2,7 +2,7 @@
 // reason, so that the run ends and its dead letters say what to mend.
 
 import { AppError } from '../errors.js';
-import type { Channel, ItemOutcome, PriceChange } from '../connectors/channel.js';
+import type { Channel, Failure, ItemOutcome, PriceChange } from '../connectors/channel.js';
 
 export class UnusableChannel implements Channel {
   readonly maxBatch = 1_000;
@@ -13,11 +13,19 @@ export class UnusableChannel implements Channel {
   }
 
   async *applyPrices(batch: readonly PriceChange[]): AsyncGenerator<readonly ItemOutcome[]> {
-    const outcome = { kind: 'permanent', code: 'INVALID', message: this.#reason } as const;
+    const outcome = this.#refusal();
     yield batch.map(({ externalId }) => ({ externalId, outcome }));
   }
 
   async fetchPrices(): Promise<ReadonlyMap<string, number>> {
     throw new AppError('UNAVAILABLE', this.#reason);
+  }
+
+  async probe(): Promise<Failure> {
+    return this.#refusal();
+  }
+
+  #refusal(): Failure {
+    return { kind: 'permanent', code: 'INVALID', message: this.#reason };
   }
 }

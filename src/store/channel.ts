@@ -42,19 +42,6 @@ export async function findSources(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** How to reach a channel, whoever's it is: for the runner, which serves every tenant. */
-export async function readChannelConfig(
-  db: Database,
-  channelId: string,
-): Promise<{ readonly kind: string; readonly name: string; readonly config: unknown }> {
-  return translated(
-    db.prisma.channel.findUniqueOrThrow({
-      where: { id: channelId },
-      select: { kind: true, name: true, config: true },
-    }),
-  );
-}
-
 export interface Registration {
   readonly tenantId: string;
   readonly name: string;
@@ -71,7 +58,7 @@ export async function registerChannel(
     db.prisma.channel.upsert({
       where: { tenantId_name: { tenantId, name } },
       create: { id: newId(), tenantId, name, kind, config },
-      update: { kind, config, updatedAt: new Date() },
+      update: { kind, config, secrets: null, secretsKeyId: null, updatedAt: new Date() },
       select: { id: true },
     }),
   );

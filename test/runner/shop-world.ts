@@ -7,6 +7,7 @@ import { RuleTargets } from '../../src/runner/rule-targets.js';
 import type { Sandbox } from '../../src/sandbox/server.js';
 import { registerChannel } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
+import { SecretBox } from '../../src/store/secret-box.js';
 import { findRuleRun } from '../../src/store/rule-run.js';
 import { listRuleTargets } from '../../src/store/rule-target.js';
 import { targetsOf, viewerOf } from '../support/fixtures.js';
@@ -27,6 +28,7 @@ export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
     db,
+    secrets: new SecretBox([]),
     openChannel: ({ kind, config }) => openChannel(kind, config, defaults),
     leaseMs,
     log,

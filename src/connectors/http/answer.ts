@@ -3,8 +3,8 @@
 
 import { fromDecimal, isUnitAmount } from '../../domain/money.js';
 import { outcomes } from '../batch.js';
-import type { FailureCode, ItemOutcome, Outcome, PriceChange } from '../channel.js';
-import { invalid, MALFORMED, permanent, retryable, statusFailure, type Failure } from '../failures.js';
+import type { Failure, FailureCode, ItemOutcome, Outcome, PriceChange } from '../channel.js';
+import { invalid, MALFORMED, permanent, retryable, statusFailure } from '../failures.js';
 import type { AnswerSettings, ReadSettings } from './config.js';
 import type { Reply } from './http-client.js';
 import { valueAt } from './json-pointer.js';

@@ -5,15 +5,17 @@ import { toDecimal } from '../../domain/money.js';
 import { AppError } from '../../errors.js';
 import { callKey, chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
 import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
-import type { Channel, ItemOutcome, PriceChange } from '../channel.js';
-import { invalid, readFailure, type Failure } from '../failures.js';
-import { judgeWrite, readPrices } from './answer.js';
+import type { Channel, Failure, ItemOutcome, PriceChange } from '../channel.js';
+import { invalid, readFailure } from '../failures.js';
+import { judgeWrite, readPrices, type PriceList } from './answer.js';
 import type { HttpConfig } from './config.js';
 import { HttpClient, type HttpCall } from './http-client.js';
 import { findPlaceholders, renderJson, renderText, renderUrl, type Fields } from './template.js';
 
 const MAX_CALLS_IN_FLIGHT = 8;
 const MAX_SINGLE_CALLS = 100;
+const PROBE_ID = 'runledger-probe';
+const PROBE_CURRENCY = 'EUR';
 
 type Step = CallStep<ItemOutcome>;
 type ReadPrice = readonly [externalId: string, unitAmount: number];
@@ -62,6 +64,12 @@ export class HttpChannel implements Channel {
     return prices;
   }
 
+  async probe(signal: AbortSignal): Promise<Failure | null> {
+    // Nothing has this id: an endpoint that says so is one that answers.
+    const list = await this.#readList([PROBE_ID], PROBE_CURRENCY, signal);
+    return 'failure' in list ? this.#withoutSecrets(list.failure) : null;
+  }
+
   #write(items: readonly PriceChange[]): PooledCall<ItemOutcome> {
     const again = (half: readonly PriceChange[]): PooledCall<ItemOutcome> => this.#write(half);
     return {
@@ -91,16 +99,20 @@ export class HttpChannel implements Channel {
     return {
       size: ids.length,
       run: async (signal) => {
-        const fields = { externalId: ids[0], externalIds: ids, currency, ...this.#secrets };
-        const call = attempt(() => this.#call(this.#config.read, fields, {}));
-        if ('failure' in call) throw readFailure(call.failure);
-        const answer = await this.#client.send(call, signal);
-        if ('failure' in answer) throw readFailure(answer.failure);
-        const list = readPrices(ids, answer.reply, this.#config.read.answer, currency);
-        if ('failure' in list) throw readFailure(list.failure);
+        const list = await this.#readList(ids, currency, signal);
+        if ('failure' in list) throw readFailure(this.#withoutSecrets(list.failure));
         return { results: list.prices, next: [] };
       },
     };
+  }
+
+  async #readList(ids: readonly string[], currency: string, signal: AbortSignal): Promise<PriceList> {
+    const { read } = this.#config;
+    const fields = { externalId: ids[0], externalIds: ids, currency, ...this.#secrets };
+    const call = attempt(() => this.#call(read, fields, {}));
+    if ('failure' in call) return call;
+    const answer = await this.#client.send(call, signal);
+    return 'failure' in answer ? answer : readPrices(ids, answer.reply, read.answer, currency);
   }
 
   #call(

@@ -4,7 +4,8 @@
 import { createHmac } from 'node:crypto';
 import { readBody } from '../body.js';
 import { Deadline } from '../deadline.js';
-import { networkMessage, retryable, timeoutFailure, type Failure } from '../failures.js';
+import type { Failure } from '../channel.js';
+import { networkMessage, retryable, timeoutFailure } from '../failures.js';
 import type { HttpConfig } from './config.js';
 
 export interface HttpCall {

@@ -5,7 +5,8 @@
 import { createAdminApiClient, type AdminApiClient } from '@shopify/admin-api-client';
 import type { z } from 'zod';
 import { Deadline } from '../deadline.js';
-import { MALFORMED, networkMessage, timeoutFailure, type Failure } from '../failures.js';
+import type { Failure } from '../channel.js';
+import { MALFORMED, networkMessage, timeoutFailure } from '../failures.js';
 import type { ShopifyConfig } from './config.js';
 import type { CostBudget } from './cost-budget.js';
 import { costOf, failureOf, type CallErrors } from './failures.js';

@@ -2,7 +2,8 @@
 // and throttle status to what the runner understands. Only admin-client calls it.
 
 import { z } from 'zod';
-import { invalid, MALFORMED, permanent, retryable, statusFailure, type Failure } from '../failures.js';
+import type { Failure } from '../channel.js';
+import { invalid, MALFORMED, permanent, retryable, statusFailure } from '../failures.js';
 
 export interface CallErrors {
   readonly networkStatusCode?: number | undefined;

@@ -6,8 +6,8 @@ import { fromDecimal } from '../../domain/money.js';
 import { AppError } from '../../errors.js';
 import { chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
 import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
-import type { Channel, ItemOutcome, PriceChange } from '../channel.js';
-import { invalid, readFailure, type Failure } from '../failures.js';
+import type { Channel, Failure, ItemOutcome, PriceChange } from '../channel.js';
+import { invalid, readFailure } from '../failures.js';
 import { AdminClient } from './admin-client.js';
 import type { ShopifyConfig } from './config.js';
 import { CostBudget, SYSTEM_CLOCK, type Clock } from './cost-budget.js';
@@ -52,6 +52,11 @@ export class ShopifyChannel implements Channel {
     for await (const read of pool.run(calls)) for (const [id, amount] of read) prices.set(id, amount);
     if (signal.aborted) throw new AppError('UNAVAILABLE', 'The reading of prices was cut short');
     return prices;
+  }
+
+  async probe(signal: AbortSignal): Promise<Failure | null> {
+    const answer = await this.#client.call(pricesCall([]), signal);
+    return answer.ok ? null : answer.failure;
   }
 
   /** Learns the products of the items, then writes; an item that the shop does not know ends here. */

@@ -1,0 +1,33 @@
+// The kinds of channel as the API may ask about them, without knowing any: which settings are secret,
+// whether a config is sound, whether the channel answers. Made by app and handed to the resolvers.
+
+import type { ChannelKinds, ChannelTest, StoredChannel } from '../domain/channel.js';
+import { secretSettings, type OpenedChannel } from './registry.js';
+
+type Open = (stored: StoredChannel) => OpenedChannel;
+
+export class ConnectorKinds implements ChannelKinds {
+  readonly #open: Open;
+
+  /** Takes the way in which this process opens the channels that it works for. */
+  constructor(open: Open) {
+    this.#open = open;
+  }
+
+  secretNames(kind: string): readonly string[] | null {
+    return secretSettings(kind);
+  }
+
+  check(stored: StoredChannel): void {
+    this.#open(stored);
+  }
+
+  async test(stored: StoredChannel): Promise<ChannelTest> {
+    const { channel } = this.#open(stored);
+    const start = performance.now();
+    const failure = await channel.probe(new AbortController().signal);
+    const latencyMs = Math.round(performance.now() - start);
+    if (failure) return { ok: false, code: failure.code, message: failure.message, latencyMs };
+    return { ok: true, code: null, message: 'The channel answers.', latencyMs };
+  }
+}
