@@ -19,11 +19,14 @@ import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
+import type { RunnerObserver } from './runner/observer.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
+import { Metrics } from './server/metrics.js';
 import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
 import { resealChannels } from './store/channel-config.js';
 import { Database } from './store/db.js';
+import { readFacts } from './store/facts.js';
 import { migrate } from './store/migrate.js';
 import type { SecretBox } from './store/secret-box.js';
 
@@ -35,12 +38,21 @@ const TOLERATED_THROTTLES = 5;
 
 type Stop = () => Promise<void>;
 
+interface RunnerParts {
+  readonly db: Database;
+  readonly listener: BellListener;
+  readonly secrets: SecretBox;
+  readonly sandbox: LocalSandbox | null;
+  readonly observer: RunnerObserver;
+}
+
 export class App {
   readonly #config: Config;
   readonly #log: Logger;
   /** How to undo each step of the start, oldest first. */
   readonly #stops: Stop[] = [];
   #server: GraphqlServer | null = null;
+  #runner: Runner | null = null;
   #stopping: Promise<void> | null = null;
   #fail: (reason: Error) => void = () => {};
   /** Settles with the reason if a part that the app cannot do without ends by itself. */
@@ -93,8 +105,10 @@ export class App {
     const secrets = await this.#openSecretBox(db);
     const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
-    await this.#startServer(db, listener);
-    if (this.#config.role !== 'api') this.#startRunner(db, listener, secrets, sandbox);
+    const metrics = this.#measure(db, listener);
+    await this.#startServer(db, listener, metrics);
+    if (this.#config.role === 'api') return;
+    this.#startRunner({ db, listener, secrets, sandbox, observer: metrics.runner });
   }
 
   async #openDatabaseServer(): Promise<string> {
@@ -151,7 +165,19 @@ export class App {
     return listener;
   }
 
-  async #startServer(db: Database, listener: BellListener): Promise<void> {
+  #measure(db: Database, listener: BellListener): Metrics {
+    const metrics = new Metrics({
+      readFacts: () => readFacts(db),
+      readPool: () => db.poolUse,
+      isListening: () => listener.isHealthy,
+      readLeases: () => this.#runner?.leases ?? [],
+      log: this.#log,
+    });
+    listener.onLag((ms) => metrics.noteLag(ms));
+    return metrics;
+  }
+
+  async #startServer(db: Database, listener: BellListener, metrics: Metrics): Promise<void> {
     const { role, http } = this.#config;
     const feed = new RunFeed(db, listener, { log: this.#log });
     this.#stops.push(async () => feed.stop());
@@ -162,6 +188,7 @@ export class App {
       authenticate: (credentials) => authenticator.authenticate(credentials),
       createContext: (viewer) => createContext({ db, feed, viewer }),
       isReady: () => checkReadiness(db, listener),
+      metrics,
       log: this.#log,
       host: http.host,
       port: http.port,
@@ -169,7 +196,7 @@ export class App {
     this.#stops.push(() => this.#server!.stop());
   }
 
-  #startRunner(db: Database, listener: BellListener, secrets: SecretBox, sandbox: LocalSandbox | null): void {
+  #startRunner({ db, listener, secrets, sandbox, observer }: RunnerParts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
     const defaults = channelDefaults(this.#config);
@@ -178,11 +205,13 @@ export class App {
       secrets,
       leaseMs,
       log,
+      observer,
       openChannel: (stored) => openChannel(stored.kind, sandbox?.configOf(stored) ?? stored.config, defaults),
     });
-    const runner = new Runner({ db, kinds: [ruleTargets], workers, log });
+    const runner = new Runner({ db, kinds: [ruleTargets], workers, log, observer });
     const forget = listener.onBell(() => runner.wake());
     runner.start();
+    this.#runner = runner;
     this.#stops.push(async () => {
       forget();
       await runner.stop();

@@ -29,7 +29,11 @@ const payloadSchema = z.object({
   id: z.string(),
   seq: z.number().int(),
   tenant: z.string(),
+  /** When it was rung, by the database's clock. */
+  at: z.number(),
 });
+
+type Bell = z.infer<typeof payloadSchema>;
 
 export class BellListener {
   private readonly emitter = new EventEmitter().setMaxListeners(0);
@@ -60,6 +64,12 @@ export class BellListener {
   onReconnect(handle: () => void): () => void {
     this.emitter.on('reconnect', handle);
     return () => this.emitter.off('reconnect', handle);
+  }
+
+  /** Told with every bell how many milliseconds it was on its way. */
+  onLag(handle: (ms: number) => void): () => void {
+    this.emitter.on('lag', handle);
+    return () => this.emitter.off('lag', handle);
   }
 
   async stop(): Promise<void> {
@@ -148,22 +158,26 @@ export class BellListener {
   }
 
   private ring(text: string | undefined): void {
-    const head = readHead(text);
+    const bell = readBell(text);
     try {
-      if (head === null) this.options.log.warn({ text: text?.slice(0, 200) }, 'a bell that says nothing');
-      else this.emitter.emit('bell', head);
+      if (bell === null) this.options.log.warn({ text: text?.slice(0, 200) }, 'a bell that says nothing');
+      else this.tell(bell);
     } catch (err) {
       // Thrown out of here, a fault of whoever listens would end the process.
       this.options.log.error({ err }, 'a bell was not answered');
     }
   }
+
+  private tell({ kind, id, seq, tenant, at }: Bell): void {
+    this.emitter.emit('lag', Date.now() - at);
+    this.emitter.emit('bell', { kind, id, seq, tenantId: tenant } satisfies RunHead);
+  }
 }
 
 /** Anybody who can connect may NOTIFY on our channel. */
-function readHead(text: string | undefined): RunHead | null {
+function readBell(text: string | undefined): Bell | null {
   try {
-    const { kind, id, seq, tenant } = payloadSchema.parse(JSON.parse(text ?? ''));
-    return { kind, id, seq, tenantId: tenant };
+    return payloadSchema.parse(JSON.parse(text ?? ''));
   } catch {
     return null;
   }

@@ -90,9 +90,9 @@ export class Metrics {
 
   constructor(private readonly sources: MetricsSources) {}
 
-  noteLag(seconds: number): void {
+  noteLag(ms: number): void {
     // Clocks of two machines differ a little: nothing is heard before it happens.
-    this.lag.observe(Math.max(seconds, 0));
+    this.lag.observe(Math.max(ms, 0) / 1000);
   }
 
   async render(use: SocketUse): Promise<string> {

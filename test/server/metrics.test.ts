@@ -202,7 +202,7 @@ describe('what this process did', () => {
     runner.onSettle({ kind: 'partition', ms: 6, events: { complete: 1 }, runMs: 5 });
     runner.onWork('rule_target', 'failure', 20);
     runner.onThrottle();
-    metrics.noteLag(-0.001);
+    metrics.noteLag(-1);
     const samples = parse(await metrics.render({ sockets: 2, subscriptions: 5, deliveries: 40 }));
     expect(Object.fromEntries(samples)).toMatchObject({
       rules_apply_count: 12,

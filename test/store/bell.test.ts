@@ -50,7 +50,11 @@ async function bellsOf(work: () => Promise<unknown>): Promise<Bell[]> {
   listener.off('notification', hear);
   payloads.pop();
   for (const payload of payloads) expect(Buffer.byteLength(payload)).toBeLessThan(300);
-  return payloads.map((payload) => JSON.parse(payload) as Bell);
+  return payloads.map((payload) => {
+    const { at, ...bell } = JSON.parse(payload) as Bell & { readonly at: number };
+    expect(Number.isSafeInteger(at)).toBe(true);
+    return bell;
+  });
 }
 
 async function mark(word: string): Promise<void> {

@@ -13,3 +13,12 @@ CREATE INDEX rule_run_finished_idx ON rule_run (finished_at) WHERE finished_at I
 -- Pipeline runs that are under way.
 CREATE INDEX run_metadata_open_idx ON run_metadata (run_id)
   WHERE status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING');
+
+-- -------------------------------------------------------------------------------------------- bell
+
+-- As before, and when it was rung, in milliseconds, so that listeners can tell how far behind they are.
+CREATE OR REPLACE FUNCTION ring_bell(kind run_kind, run_id uuid, seq integer, tenant_id text) RETURNS void
+LANGUAGE sql AS $$
+  SELECT pg_notify('runledger', json_build_object('kind', kind, 'id', run_id, 'seq', seq, 'tenant', tenant_id,
+    'at', floor(extract(epoch FROM clock_timestamp()) * 1000))::text)
+$$;
