@@ -4,6 +4,7 @@
 import { findExternalIdFault } from './external-id.js';
 import { FaultList, type Fault } from './fault.js';
 import { isCurrency, isUnitAmount } from './money.js';
+import { isStorable } from './text.js';
 
 export const MAX_ITEMS_PER_CALL = 10_000;
 export const MAX_TITLE_LENGTH = 1_000;
@@ -49,7 +50,7 @@ function readItem(input: CatalogItemInput, index: string, list: FaultList): NewC
   const { externalId, title, unitAmount, currency } = input;
   const costAmount = input.costAmount ?? null;
   const attributes = input.attributes ?? {};
-  if (title.trim() === '' || title.length > MAX_TITLE_LENGTH || title.includes('\0')) {
+  if (title.trim() === '' || title.length > MAX_TITLE_LENGTH || !isStorable(title)) {
     list.add([index, 'title'], `must have 1 to ${MAX_TITLE_LENGTH} characters`);
   }
   const wholeUnits = 'must be a whole number of minor units, zero or more';

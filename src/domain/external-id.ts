@@ -1,5 +1,7 @@
 // The id that an item has outside: in a channel, in a supplier's feed. Ours to keep, never to interpret.
 
+import { isStorable } from './text.js';
+
 export const MAX_EXTERNAL_ID_LENGTH = 255;
 
 /** What is wrong with one of several ids, of which `seen` came before it; null when nothing is. */
@@ -7,7 +9,6 @@ export function findExternalIdFault(externalId: string, seen: ReadonlySet<string
   if (externalId.trim() === '') return 'must not be empty';
   if (externalId.length > MAX_EXTERNAL_ID_LENGTH)
     return `is longer than ${MAX_EXTERNAL_ID_LENGTH} characters`;
-  // PostgreSQL's text cannot hold it.
-  if (externalId.includes('\0')) return 'must not contain a NUL character';
+  if (!isStorable(externalId)) return 'contains a character that cannot be stored';
   return seen.has(externalId) ? `${externalId} is given twice` : null;
 }

@@ -25,6 +25,7 @@ export interface Limits {
   readonly selections: number;
   readonly depth: number;
   readonly aliases: number;
+  /** Room for a page of 1,000 targets with every field and history; see cost.ts for what it counts. */
   readonly cost: number;
   readonly socketMessageBytes: number;
   /** Unsent bytes at which a socket that does not read is dropped. */
@@ -46,7 +47,7 @@ export const DEFAULT_LIMITS: Limits = {
   selections: 1_000,
   depth: 12,
   aliases: 30,
-  cost: 20_000,
+  cost: 50_000,
   socketMessageBytes: MIB,
   socketBufferBytes: 4 * MIB,
   subscriptionsPerSocket: 100,

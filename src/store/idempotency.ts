@@ -3,6 +3,7 @@
 
 import { createHash } from 'node:crypto';
 import { AppError } from '../errors.js';
+import { isStorable } from '../domain/text.js';
 import type { Connection } from './db.js';
 
 export interface KeyedRequest {
@@ -47,7 +48,7 @@ export async function reserveKey(
 }
 
 function checkKey(key: string): void {
-  if (key.trim() !== '' && key.length <= MAX_KEY_LENGTH && !key.includes('\0')) return;
+  if (key.trim() !== '' && key.length <= MAX_KEY_LENGTH && isStorable(key)) return;
   throw new AppError('INVALID_INPUT', `idempotencyKey must have 1 to ${MAX_KEY_LENGTH} characters.`, {
     field: ['input', 'idempotencyKey'],
   });

@@ -3,6 +3,7 @@
 
 import { AppError } from '../errors.js';
 import type { Fault } from '../domain/fault.js';
+import { isStorable } from '../domain/text.js';
 
 const MAX_FAULTS_SHOWN = 100;
 const MAX_LABEL_LENGTH = 255;
@@ -34,7 +35,7 @@ export function refuseTooMany(field: string, given: number, limit: number, inste
 }
 
 export function checkLabel(field: string, value: string): void {
-  if (value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && !value.includes('\0')) return;
+  if (value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && isStorable(value)) return;
   throw new AppError('INVALID_INPUT', `${field} must have 1 to ${MAX_LABEL_LENGTH} characters.`, {
     field: ['input', field],
   });

@@ -63,13 +63,24 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
     case '40001':
     case '40P01':
       return new AppError('CONFLICT', 'Another change came in between; try again.', { cause });
-    // A NUL or a lone surrogate in text or JSON, which PostgreSQL cannot store.
+    // A NUL in text or JSON.
     case '22021':
     case '22P05':
-      return new AppError('INVALID_INPUT', 'A text contains a character that cannot be stored.', { cause });
+      return unstorable(cause);
+    case '22P02':
+      return isLoneSurrogate(fault) ? unstorable(cause) : null;
     default:
       return null;
   }
+}
+
+// In JSON the half of a pair is a syntax error to PostgreSQL; any other syntax error is a fault of ours.
+function isLoneSurrogate({ detail }: DatabaseFault): boolean {
+  return detail?.includes('surrogate') ?? false;
+}
+
+function unstorable(cause: unknown): AppError {
+  return new AppError('INVALID_INPUT', 'A text contains a character that cannot be stored.', { cause });
 }
 
 /** A refusal whose DETAIL names the input field at fault, beside facts for a program. */

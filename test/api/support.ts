@@ -107,3 +107,16 @@ export async function startApi(): Promise<TestApi> {
     },
   };
 }
+
+/** Makes changes until a subscription shows one: nothing tells a client when its subscription has begun. */
+export async function changeUntil<Data>(
+  results: AsyncIterableIterator<FormattedExecutionResult<Data, unknown>>,
+  change: () => Promise<void>,
+): Promise<Data> {
+  let heard = false;
+  const first = results.next().finally(() => (heard = true));
+  while (!heard) await change();
+  const { value } = (await first) as IteratorYieldResult<FormattedExecutionResult<Data, unknown>>;
+  await results.return!();
+  return value.data!;
+}

@@ -6,7 +6,7 @@ import { post, RawClient, startTestServer, type Answer } from './support.js';
 let server: GraphqlServer;
 
 beforeAll(async () => {
-  ({ server } = await startTestServer());
+  ({ server } = await startTestServer({ limits: { cost: 20_000 } }));
 });
 
 afterAll(() => server.stop());

@@ -1,0 +1,76 @@
+// What is reached through a list is read for the whole list at once: the number of statements does not grow
+// with the number of rows.
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { makeQueuedRun } from '../support/fixtures.js';
+import { startApi, type ApiClient, type TestApi } from './support.js';
+
+const RUNS = 50;
+
+let api: TestApi;
+let viewer: ApiClient;
+
+beforeAll(async () => {
+  api = await startApi();
+  viewer = await api.client('VIEWER');
+  for (let made = 0; made < RUNS; made += 1) await makeQueuedRun(api.db, api.world.home);
+});
+afterAll(() => api.stop());
+
+const OF_RUNS = /rule_run|rule_target|run_event|channel|reconciliation_report/;
+
+/** How many statements on runs an operation takes; the server has others to make, e.g. to look up the key. */
+async function statementsOf(query: string): Promise<number> {
+  const spy = vi.spyOn(pg.Client.prototype, 'query');
+  try {
+    const { errors } = await viewer.send(query);
+    expect(errors).toBeUndefined();
+    const texts = (spy.mock.calls as unknown[][]).map(([config]) =>
+      typeof config === 'string' ? config : String((config as { text?: string }).text),
+    );
+    return texts.filter((text) => OF_RUNS.test(text)).length;
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+const overRuns = (selection: string) => `{ ruleRuns(first: ${RUNS}) { nodes { ${selection} } } }`;
+
+describe(`${RUNS} runs`, () => {
+  test.each([
+    ['their own fields', 'id status counts { total } progress allowedActions rule { id }', 1],
+    ['the channel of each', 'channel { name health { circuit } }', 2],
+    ['a page of targets of each', 'targets(first: 2) { totalCount nodes { externalId } }', 2],
+    ['targets and their histories', 'targets(first: 2) { nodes { history { type } } }', 3],
+    [
+      'two different pages of each',
+      'a: targets(first: 1) { nodes { id } } b: targets(first: 2) { nodes { id } }',
+      3,
+    ],
+    ['a page of events of each', 'events(first: 3) { nodes { type } }', 2],
+    ['rate and time left of each', 'ratePerSecond etaSeconds', 2],
+    ['the reconciliations of each', 'reconciliations { id }', 2],
+  ])('with %s', async (_what, selection, expected) => {
+    expect(await statementsOf(overRuns(selection))).toBe(expected);
+  });
+});
+
+test('each run gets its own', async () => {
+  const { data } = await viewer.send<{
+    ruleRuns: {
+      nodes: {
+        id: string;
+        targets: { nodes: { runId: string }[] };
+        events: { nodes: { runId: string }[] };
+      }[];
+    };
+  }>(overRuns('id targets(first: 2) { nodes { runId } } events(first: 2) { nodes { runId } }'));
+  for (const { id, targets, events } of data!.ruleRuns.nodes) {
+    expect([...targets.nodes, ...events.nodes].map(({ runId }) => runId)).toEqual([id, id, id, id]);
+  }
+});
+
+test('the length of a list is counted only for those who ask', async () => {
+  expect(await statementsOf('{ ruleRuns { nodes { id } } }')).toBe(1);
+  expect(await statementsOf('{ ruleRuns { nodes { id } totalCount } }')).toBe(2);
+});

@@ -1,0 +1,336 @@
+// Rule runs over HTTP: made, filled, queued and read, field by field.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ruleRunMachine } from '../../src/domain/rule-run.js';
+import { graphql } from '../generated/gql.js';
+import { makeRowIn, newRuleRun, targetsOf } from '../support/fixtures.js';
+import { createRuleRun } from '../../src/store/rule-run.js';
+import { add, create, inputFor, makeRun, queue } from './rule-run-documents.js';
+import { startApi, type ApiClient, type TestApi } from './support.js';
+
+const WholeRuleRun = graphql(`
+  query WholeRuleRun($id: ID!) {
+    ruleRun(id: $id) {
+      id
+      kind
+      projectId
+      status
+      channel {
+        id
+        name
+        kind
+        health {
+          circuit
+          openUntil
+          consecutive429
+          availableTokens
+        }
+      }
+      rule {
+        id
+        name
+        version
+        definition
+      }
+      counts {
+        total
+        preview
+        queued
+        applying
+        applied
+        failed
+        rolledBack
+        cancelled
+      }
+      progress
+      ratePerSecond
+      etaSeconds
+      paused
+      allowedActions
+      actor
+      correlationId
+      source
+      error
+      queuedAt
+      startedAt
+      finishedAt
+      createdAt
+      metadata
+      lastSeq
+      reconciliations {
+        id
+        runId
+        trigger
+        totalChecked
+        mismatches
+        details {
+          targetId
+          externalId
+          expected
+          actual
+          difference
+        }
+        createdAt
+      }
+    }
+  }
+`);
+
+const RuleRunTargets = graphql(`
+  query RuleRunTargets($id: ID!, $first: Int, $after: String, $status: [RuleTargetStatus!]) {
+    ruleRun(id: $id) {
+      targets(first: $first, after: $after, status: $status) {
+        totalCount
+        nodes {
+          id
+          runId
+          externalId
+          status
+          before
+          after
+          attempts
+          nextAttemptAt
+          errorCode
+          errorMessage
+          appliedAt
+          rolledBackAt
+          history {
+            type
+            seq
+            runId
+          }
+        }
+        edges {
+          cursor
+          node {
+            id
+          }
+        }
+        pageInfo {
+          hasNextPage
+          hasPreviousPage
+          startCursor
+          endCursor
+        }
+      }
+    }
+  }
+`);
+
+const RuleRunEvents = graphql(`
+  query RuleRunEvents($id: ID!, $first: Int, $after: Int) {
+    ruleRun(id: $id) {
+      lastSeq
+      events(first: $first, after: $after) {
+        nodes {
+          id
+          runId
+          runKind
+          seq
+          type
+          level
+          message
+          payload
+          actor
+          createdAt
+        }
+        pageInfo {
+          hasNextPage
+          hasPreviousPage
+          endCursor
+        }
+      }
+    }
+  }
+`);
+
+let api: TestApi;
+let operator: ApiClient;
+let viewer: ApiClient;
+
+beforeAll(async () => {
+  api = await startApi();
+  operator = await api.client('OPERATOR');
+  viewer = await api.client('VIEWER');
+});
+afterAll(() => api.stop());
+
+const runOf = async (id: string, client = viewer) => (await client.ask(WholeRuleRun, { id })).ruleRun!;
+
+describe('a run', () => {
+  test('begins in PREVIEW with the defaults of everything that was not said', async () => {
+    const { ruleRun, userErrors } = await create(operator, inputFor(api.world.home));
+    expect(userErrors).toEqual([]);
+    const run = await runOf(ruleRun!.id);
+    expect(run).toMatchObject({
+      kind: 'RULE',
+      projectId: 'default',
+      status: 'PREVIEW',
+      channel: { id: api.world.home.channelId, name: 'shop', kind: 'shopify' },
+      rule: null,
+      counts: { total: 3, preview: 3, queued: 0, applying: 0, applied: 0, failed: 0 },
+      progress: 0,
+      ratePerSecond: null,
+      etaSeconds: null,
+      paused: false,
+      actor: 'key:default OPERATOR',
+      correlationId: run.id,
+      source: 'api',
+      error: null,
+      queuedAt: null,
+      startedAt: null,
+      finishedAt: null,
+      metadata: {},
+      reconciliations: [],
+    });
+    expect(Date.parse(run.createdAt)).not.toBeNaN();
+  });
+
+  test('keeps what its maker attached, and takes null for a default', async () => {
+    const metadata = { ticket: 'OPS-7', nested: { list: [1, 'two', null] } };
+    const id = await makeRun(operator, api.world.home, {
+      projectId: 'spring',
+      correlationId: 'batch-9',
+      metadata,
+    });
+    expect(await runOf(id)).toMatchObject({ projectId: 'spring', correlationId: 'batch-9', metadata });
+    const bare = await makeRun(operator, api.world.home, { projectId: null, targets: null, metadata: null });
+    expect(await runOf(bare)).toMatchObject({ projectId: 'default', metadata: {}, counts: { total: 0 } });
+  });
+
+  test('takes more targets while in PREVIEW, then is queued', async () => {
+    const id = await makeRun(operator, api.world.home);
+    const added = await add(operator, id, targetsOf(2, 'more'));
+    expect(added).toMatchObject({ ruleRun: { id, counts: { total: 5 } }, userErrors: [] });
+    const queued = await queue(operator, id);
+    expect(queued.ruleRun).toMatchObject({ status: 'QUEUED', counts: { queued: 5 } });
+    expect(Date.parse(queued.ruleRun!.queuedAt!)).not.toBeNaN();
+  });
+
+  test.each([
+    { state: 'PREVIEW', actions: ['CANCEL'] },
+    { state: 'QUEUED', actions: ['CANCEL', 'PAUSE'] },
+    { state: 'APPLYING', actions: ['CANCEL', 'PAUSE'] },
+    { state: 'PARTIAL', actions: ['RETRY_FAILED'] },
+    { state: 'FAILED', actions: ['RETRY_ALL'] },
+    { state: 'ROLLED_BACK', actions: [] },
+  ])(
+    'without targets in $state may be asked $actions, and nothing by a viewer',
+    async ({ state, actions }) => {
+      const { id } = await makeRowIn(api.db, api.world.home, ruleRunMachine, state);
+      expect(await runOf(id, operator)).toMatchObject({ status: state, allowedActions: actions });
+      expect((await runOf(id)).allowedActions).toEqual([]);
+    },
+  );
+
+  test('with targets may be queued; paused it may be resumed', async () => {
+    const id = await makeRun(operator, api.world.home);
+    expect((await runOf(id, operator)).allowedActions).toEqual(['QUEUE', 'CANCEL']);
+    await queue(operator, id);
+    await api.db.query('UPDATE rule_run SET paused = true WHERE id = $1', [id]);
+    expect(await runOf(id, operator)).toMatchObject({ paused: true, allowedActions: ['CANCEL', 'RESUME'] });
+  });
+
+  test('tells its rate and the time left while it is applied', async () => {
+    const id = await makeRun(operator, api.world.home, { targets: targetsOf(4) });
+    await queue(operator, id);
+    await api.db.query(`UPDATE rule_run SET status = 'APPLYING' WHERE id = $1`, [id]);
+    await api.db.query(
+      `UPDATE rule_target SET status = 'APPLYING', attempts = 1, lease_owner = 'w', lease_epoch = 1,
+         lease_until = now() + interval '1 minute' WHERE run_id = $1`,
+      [id],
+    );
+    expect(await runOf(id)).toMatchObject({ progress: 0, ratePerSecond: 0, etaSeconds: null });
+    await api.db.query(
+      `UPDATE rule_target SET status = 'APPLIED' WHERE run_id = $1 AND external_id IN ('sku-1', 'sku-2')`,
+      [id],
+    );
+    const run = await runOf(id);
+    expect(run).toMatchObject({ progress: 0.5, counts: { applied: 2, applying: 2 } });
+    // Two settled within the last moments, over at least a second.
+    expect(run.ratePerSecond).toBeGreaterThan(0);
+    expect(run.ratePerSecond).toBeLessThanOrEqual(2);
+    expect(run.etaSeconds).toBeCloseTo(2 / run.ratePerSecond!, 6);
+  });
+
+  test('shows its rule as it was then, and its reconciliations newest first', async () => {
+    const run = await createRuleRun(api.db, api.world.home.viewer, newRuleRun(api.world.home));
+    const rule = { id: run.id, name: 'Spring', version: 3, definition: { adjust: 1 } };
+    const snapshot = { ...rule, projectId: 'default', enabled: true, priority: 0 };
+    await api.db.query('UPDATE rule_run SET rule_snapshot = $2 WHERE id = $1', [run.id, snapshot]);
+    const mismatch = { targetId: '1', externalId: 'sku-1', expected: 1500, actual: null, difference: null };
+    for (const [index, trigger] of ['immediate', 'manual'].entries()) {
+      await api.db.query(
+        `INSERT INTO reconciliation_report (id, tenant_id, run_id, trigger, total_checked, mismatches, details)
+         VALUES ($1, 'default', $2, $3, 3, 1, $4)`,
+        [run.id.replace(/.$/, String(index)), run.id, trigger, JSON.stringify([mismatch])],
+      );
+    }
+    const shown = await runOf(run.id);
+    expect(shown.rule).toEqual(rule);
+    expect(shown.reconciliations.map(({ trigger }) => trigger)).toEqual(['manual', 'immediate']);
+    expect(shown.reconciliations[0]).toMatchObject({ totalChecked: 3, mismatches: 1, details: [mismatch] });
+  });
+});
+
+describe('targets', () => {
+  test('are paged in the order they were given, counted, and filtered by status', async () => {
+    const id = await makeRun(operator, api.world.home, { targets: targetsOf(5) });
+    const page = async (variables: object) =>
+      (await viewer.ask(RuleRunTargets, { id, ...variables })).ruleRun!.targets;
+    const first = await page({ first: 2 });
+    expect(first.totalCount).toBe(5);
+    expect(first.nodes[0]).toEqual({
+      id: expect.stringMatching(/^\d+$/),
+      runId: id,
+      externalId: 'sku-1',
+      status: 'PREVIEW',
+      before: { unit_amount: 1000, currency: 'EUR' },
+      after: { unit_amount: 1500, currency: 'EUR' },
+      attempts: 0,
+      nextAttemptAt: null,
+      errorCode: null,
+      errorMessage: null,
+      appliedAt: null,
+      rolledBackAt: null,
+      history: [],
+    });
+    const { pageInfo, edges } = first;
+    expect(pageInfo).toMatchObject({ hasNextPage: true, hasPreviousPage: false });
+    expect([pageInfo.startCursor, pageInfo.endCursor]).toEqual(edges.map(({ cursor }) => cursor));
+    const rest = await page({ first: 1000, after: pageInfo.endCursor });
+    expect(rest.nodes.map(({ externalId }) => externalId)).toEqual(['sku-3', 'sku-4', 'sku-5']);
+    expect(rest.pageInfo).toMatchObject({ hasNextPage: false, hasPreviousPage: true });
+    expect(await page({ status: ['APPLIED', 'FAILED'] })).toMatchObject({ totalCount: 0, nodes: [] });
+    expect(await page({ status: ['PREVIEW', 'PREVIEW'] })).toMatchObject({ totalCount: 5 });
+  });
+
+  test('tell their own history', async () => {
+    const id = await makeRun(operator, api.world.home);
+    await queue(operator, id);
+    const { nodes } = (await viewer.ask(RuleRunTargets, { id })).ruleRun!.targets;
+    for (const { history } of nodes)
+      expect(history).toMatchObject([{ type: 'rule_target.include', runId: id }]);
+    expect(new Set(nodes.map(({ history }) => history[0]!.seq)).size).toBe(3);
+  });
+});
+
+describe('events', () => {
+  test('are the ledger, without a gap, page by page', async () => {
+    const id = await makeRun(operator, api.world.home);
+    await queue(operator, id);
+    const page = async (variables: object) =>
+      (await viewer.ask(RuleRunEvents, { id, ...variables })).ruleRun!;
+    const { lastSeq, events } = await page({});
+    expect(events.nodes.map(({ seq }) => seq)).toEqual(Array.from({ length: lastSeq }, (_, i) => i + 1));
+    expect(events.nodes.find(({ type }) => type === 'rule_run.queue')).toMatchObject({
+      runId: id,
+      runKind: 'RULE',
+      level: 'INFO',
+      actor: 'key:default OPERATOR',
+      payload: { from: 'PREVIEW', to: 'QUEUED' },
+    });
+    const second = (await page({ first: 2, after: 2 })).events;
+    expect(second.nodes.map(({ seq }) => seq)).toEqual([3, 4]);
+    expect(second.pageInfo).toEqual({ hasNextPage: true, hasPreviousPage: true, endCursor: '4' });
+  });
+});
