@@ -5,12 +5,12 @@
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Authenticator } from './app/authenticate.js';
+import { ChannelAccess } from './app/channels.js';
 import { seedDemo } from './app/demo.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
-import { openChannel, type ChannelDefaults } from './connectors/registry.js';
-import { DEFAULT_RETRY_POLICY } from './domain/retry-policy.js';
+import type { StoredChannel } from './domain/channel.js';
 import { AppError } from './errors.js';
 import { RunFeed } from './events/feed.js';
 import { BellListener } from './events/listener.js';
@@ -19,7 +19,6 @@ import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
-import type { RunnerObserver } from './runner/observer.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { Metrics } from './server/metrics.js';
@@ -33,17 +32,14 @@ import type { SecretBox } from './store/secret-box.js';
 // The project directory is the parent of src as well as of dist.
 const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
 
-/** The circuit opens with the first throttled call after so many in a row. */
-const TOLERATED_THROTTLES = 5;
-
 type Stop = () => Promise<void>;
 
-interface RunnerParts {
+/** What the server and the runner of a process have in common. */
+interface Parts {
   readonly db: Database;
   readonly listener: BellListener;
-  readonly secrets: SecretBox;
-  readonly sandbox: LocalSandbox | null;
-  readonly observer: RunnerObserver;
+  readonly channels: ChannelAccess;
+  readonly metrics: Metrics;
 }
 
 export class App {
@@ -106,9 +102,10 @@ export class App {
     const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
     const metrics = this.#measure(db, listener);
-    await this.#startServer(db, listener, metrics);
-    if (this.#config.role === 'api') return;
-    this.#startRunner({ db, listener, secrets, sandbox, observer: metrics.runner });
+    const channels = new ChannelAccess(this.#config, secrets, sandbox);
+    const parts = { db, listener, channels, metrics };
+    await this.#startServer(parts);
+    if (this.#config.role !== 'api') this.#startRunner(parts);
   }
 
   async #openDatabaseServer(): Promise<string> {
@@ -177,8 +174,9 @@ export class App {
     return metrics;
   }
 
-  async #startServer(db: Database, listener: BellListener, metrics: Metrics): Promise<void> {
+  async #startServer({ db, listener, channels, metrics }: Parts): Promise<void> {
     const { role, http } = this.#config;
+    const { secrets, kinds: channelKinds } = channels;
     const feed = new RunFeed(db, listener, { log: this.#log });
     this.#stops.push(async () => feed.stop());
     const authenticator = new Authenticator(db, this.#config);
@@ -186,7 +184,7 @@ export class App {
       schema: buildGraphqlSchema(),
       serveGraphql: role !== 'runner',
       authenticate: (credentials) => authenticator.authenticate(credentials),
-      createContext: (viewer) => createContext({ db, feed, viewer }),
+      createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, viewer }),
       isReady: () => checkReadiness(db, listener),
       metrics,
       log: this.#log,
@@ -196,17 +194,18 @@ export class App {
     this.#stops.push(() => this.#server!.stop());
   }
 
-  #startRunner({ db, listener, secrets, sandbox, observer }: RunnerParts): void {
+  #startRunner({ db, listener, channels, metrics }: Parts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
-    const defaults = channelDefaults(this.#config);
+    const observer = metrics.runner;
+    const openChannel = (stored: StoredChannel) => channels.open(stored);
     const ruleTargets = new RuleTargets({
       db,
-      secrets,
+      secrets: channels.secrets,
+      openChannel,
       leaseMs,
       log,
       observer,
-      openChannel: (stored) => openChannel(stored.kind, sandbox?.configOf(stored) ?? stored.config, defaults),
     });
     const runner = new Runner({ db, kinds: [ruleTargets], workers, log, observer });
     const forget = listener.onBell(() => runner.wake());
@@ -217,14 +216,6 @@ export class App {
       await runner.stop();
     });
   }
-}
-
-function channelDefaults({ callTimeoutMs, retry, circuitOpenMs }: Config): ChannelDefaults {
-  return {
-    callTimeoutMs,
-    retry: { ...DEFAULT_RETRY_POLICY, ...retry },
-    circuit: { toleratedThrottles: TOLERATED_THROTTLES, openMs: circuitOpenMs },
-  };
 }
 
 async function checkReadiness(db: Database, listener: BellListener): Promise<Readiness> {

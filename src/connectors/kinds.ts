@@ -2,7 +2,11 @@
 // whether a config is sound, whether the channel answers. Made by app and handed to the resolvers.
 
 import type { ChannelKinds, ChannelTest, StoredChannel } from '../domain/channel.js';
+import type { Channel, Failure } from './channel.js';
+import { timeoutFailure } from './failures.js';
 import { secretSettings, type OpenedChannel } from './registry.js';
+
+const LONGEST_TEST_MS = 10_000;
 
 type Open = (stored: StoredChannel) => OpenedChannel;
 
@@ -25,9 +29,20 @@ export class ConnectorKinds implements ChannelKinds {
   async test(stored: StoredChannel): Promise<ChannelTest> {
     const { channel } = this.#open(stored);
     const start = performance.now();
-    const failure = await channel.probe(new AbortController().signal);
+    const failure = await probe(channel);
     const latencyMs = Math.round(performance.now() - start);
     if (failure) return { ok: false, code: failure.code, message: failure.message, latencyMs };
     return { ok: true, code: null, message: 'The channel answers.', latencyMs };
+  }
+}
+
+/** Somebody waits for it: a channel's own patience may be longer than theirs. */
+async function probe(channel: Channel): Promise<Failure | null> {
+  const signal = AbortSignal.timeout(LONGEST_TEST_MS);
+  try {
+    return await channel.probe(signal);
+  } catch (error) {
+    if (signal.aborted) return timeoutFailure(LONGEST_TEST_MS);
+    throw error;
   }
 }

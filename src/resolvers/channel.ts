@@ -1,13 +1,26 @@
-// Channels and sources, as far as everybody may see them.
+// Channels and sources: reading them, saving and testing channels. No credential is shown.
 
-import { Ctx, Query, Resolver } from 'type-graphql';
-import { Channel, ChannelHealth, Source } from '../schema/channel.js';
+import { Arg, Ctx, FieldResolver, Mutation, Query, Resolver, Root } from 'type-graphql';
+import { maskSettings, type Settings } from '../domain/channel.js';
+import {
+  Channel,
+  ChannelHealth,
+  ChannelPayload,
+  ChannelTest,
+  ChannelTestPayload,
+  SaveChannelInput,
+  Source,
+  TestChannelInput,
+} from '../schema/channel.js';
+import { JsonScalar } from '../schema/scalar.js';
 import { shape } from '../schema/shape.js';
 import { listChannels, listSources, type ChannelRow, type SourceRow } from '../store/channel.js';
+import { requireChannelConfig, saveChannel } from '../store/channel-config.js';
 import { Needs } from './authorise.js';
 import type { Context } from './context.js';
+import { mutate } from './mutate.js';
 
-@Resolver()
+@Resolver(() => Channel)
 export class ChannelResolver {
   @Needs('READ')
   @Query(() => [Channel], { description: 'Every sales channel, by name.' })
@@ -19,6 +32,41 @@ export class ChannelResolver {
   @Query(() => [Source], { description: 'Every supplier source, by name.' })
   async sources(@Ctx() { db, viewer }: Context): Promise<Source[]> {
     return (await listSources(db, viewer)).map(showSource);
+  }
+
+  @FieldResolver(() => JsonScalar, { description: 'Its settings, with a mask for each credential.' })
+  config(@Root() channel: Channel, @Ctx() { channelKinds }: Context): Settings {
+    return maskSettings(channel.storedConfig, channelKinds.secretNames(channel.kind));
+  }
+
+  @Needs('ADMINISTER')
+  @Mutation(() => ChannelPayload, {
+    description: 'Saves a channel: a new one, or changes to one. Its credentials are encrypted.',
+  })
+  saveChannel(
+    @Arg('input', () => SaveChannelInput, { description: 'The channel as it is to be.' })
+    { id, name, kind, config }: SaveChannelInput,
+    @Ctx() { db, viewer, secrets, channelKinds }: Context,
+  ): Promise<ChannelPayload> {
+    return mutate<ChannelPayload>({ channel: null }, async () => {
+      const input = { id: id ?? null, name, kind, config };
+      return { channel: showChannel(await saveChannel(db, secrets, viewer, channelKinds, input)) };
+    });
+  }
+
+  @Needs('ADMINISTER')
+  @Mutation(() => ChannelTestPayload, {
+    description: 'Calls the channel once, with the settings that are saved, and changes nothing there.',
+  })
+  testChannel(
+    @Arg('input', () => TestChannelInput, { description: 'Which channel to call.' })
+    { channelId }: TestChannelInput,
+    @Ctx() { db, viewer, secrets, channelKinds }: Context,
+  ): Promise<ChannelTestPayload> {
+    return mutate<ChannelTestPayload>({ test: null }, async () => {
+      const stored = await requireChannelConfig(db, secrets, viewer, channelId);
+      return { test: shape(ChannelTest, await channelKinds.test(stored)) };
+    });
   }
 }
 
@@ -33,12 +81,14 @@ export async function findSourceNode({ loaders }: Context, id: string): Promise<
 }
 
 export function showChannel(row: ChannelRow): Channel {
-  const { id, name, kind, circuit, circuitOpenUntil, consecutive429 } = row;
+  const { id, name, kind, updatedAt, circuit, circuitOpenUntil, consecutive429 } = row;
   const availableTokens = availableTokensOf(row, new Date());
   return shape(Channel, {
     id,
     name,
     kind,
+    updatedAt,
+    storedConfig: row.config as Settings,
     health: shape(ChannelHealth, { circuit, openUntil: circuitOpenUntil, consecutive429, availableTokens }),
   });
 }

@@ -1,15 +1,21 @@
 // What a resolver is given beside its arguments. A context serves one operation, or one event of a
 // subscription: its loaders remember rows, and a remembered row must not outlive the answer it is part of.
 
+import type { ChannelKinds } from '../domain/channel.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { RunFeed } from '../events/feed.js';
 import type { Database } from '../store/db.js';
+import type { SecretBox } from '../store/secret-box.js';
 import { Loaders } from './loaders.js';
 
 /** What all operations share. */
 export interface Services {
   readonly db: Database;
   readonly feed: RunFeed;
+  /** Seals and opens channels' credentials. */
+  readonly secrets: SecretBox;
+  /** What the connectors know about the kinds of channel. */
+  readonly channelKinds: ChannelKinds;
 }
 
 export interface Context extends Services {

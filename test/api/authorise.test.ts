@@ -30,7 +30,12 @@ const FOR_WORKERS = new Set([
 ]);
 
 /** What changes the tenant's own setup rather than a run. */
-const FOR_ADMINS = new Set(['Mutation.savePricingRule', 'Mutation.importCatalogItems']);
+const FOR_ADMINS = new Set([
+  'Mutation.saveChannel',
+  'Mutation.testChannel',
+  'Mutation.savePricingRule',
+  'Mutation.importCatalogItems',
+]);
 
 const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {
   VIEWER: (field) => !field.startsWith('Mutation.'),

@@ -18,7 +18,7 @@ export const ADMIN_KEY = 'test-admin-key';
 type Environment = Readonly<Record<string, string>>;
 
 /** What every test server is configured with, unless a test says otherwise. */
-function environmentOf(databaseUrl: string, overrides: Environment): Environment {
+export function environmentOf(databaseUrl: string, overrides: Environment): Environment {
   return {
     DATABASE_URL: databaseUrl,
     PORT: '0',
