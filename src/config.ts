@@ -21,11 +21,15 @@ export interface Config {
   readonly apiKey: string | null;
   /** What channels' credentials are encrypted with: the first encrypts, all of them decrypt. */
   readonly secretKeys: readonly string[];
+  /** What webhooks that queue ops runs are signed with; null turns them off. */
+  readonly webhookSecret: string | null;
   readonly sandbox: { readonly enabled: boolean; readonly restorePerSecond: number | null };
   readonly retry: { readonly baseMs: number; readonly maxMs: number; readonly throttleBaseMs: number };
   readonly callTimeoutMs: number;
   readonly leaseMs: number;
   readonly staleClaimMs: number;
+  /** How long a worker of an ops run may be silent. */
+  readonly staleRunMs: number;
   readonly circuitOpenMs: number;
   /** Loops per process. */
   readonly workers: number;
@@ -94,6 +98,11 @@ const VARIABLES = {
       '32 bytes in hexadecimal (64 digits) or base64 (44 characters), or several of them with commas in between',
     secret: true,
   },
+  RUNLEDGER_WEBHOOK_SECRET: {
+    schema: z.string().regex(/^\S{8,512}$/),
+    allowed: '8 to 512 characters without white space',
+    secret: true,
+  },
   RUNLEDGER_SANDBOX: oneOf('on', 'off'),
   RUNLEDGER_SANDBOX_RESTORE_PER_S: {
     schema: z
@@ -109,6 +118,7 @@ const VARIABLES = {
   RUNLEDGER_CALL_TIMEOUT_MS: integer(1, DAY_MS),
   RUNLEDGER_LEASE_MS: integer(1, DAY_MS),
   RUNLEDGER_STALE_CLAIM_MS: integer(1, DAY_MS),
+  RUNLEDGER_STALE_RUN_MS: integer(1, DAY_MS),
   RUNLEDGER_CIRCUIT_OPEN_MS: integer(1, DAY_MS),
   RUNLEDGER_WORKERS: integer(1, 64),
   RUNLEDGER_LOG_LEVEL: oneOf('trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'),
@@ -117,8 +127,9 @@ const VARIABLES = {
 type VariableName = keyof typeof VARIABLES;
 type Values = { [N in VariableName]?: z.output<(typeof VARIABLES)[N]['schema']> };
 
-/** The test suite's own variables are not for the server, but may stand in the same environment. */
-const FOREIGN_PREFIX = 'RUNLEDGER_TEST_';
+/** What is not for the server but may stand in its environment: of the test suite, of the command line and of
+ * the commands that it runs for ops runs. */
+const FOREIGN = /^RUNLEDGER_(TEST_|RUN_|URL$)/;
 
 const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -174,6 +185,7 @@ function assemble(values: Values): Config {
     role: values.RUNLEDGER_ROLE ?? 'all',
     apiKey: values.RUNLEDGER_API_KEY ?? null,
     secretKeys: Object.freeze(values.RUNLEDGER_SECRET_KEY ?? []),
+    webhookSecret: values.RUNLEDGER_WEBHOOK_SECRET ?? null,
     sandbox: Object.freeze({
       enabled: values.RUNLEDGER_SANDBOX ? values.RUNLEDGER_SANDBOX === 'on' : database.kind === 'embedded',
       restorePerSecond: values.RUNLEDGER_SANDBOX_RESTORE_PER_S ?? null,
@@ -186,6 +198,7 @@ function assemble(values: Values): Config {
     callTimeoutMs: values.RUNLEDGER_CALL_TIMEOUT_MS ?? 60_000,
     leaseMs: values.RUNLEDGER_LEASE_MS ?? 120_000,
     staleClaimMs: values.RUNLEDGER_STALE_CLAIM_MS ?? 300_000,
+    staleRunMs: values.RUNLEDGER_STALE_RUN_MS ?? 1_800_000,
     circuitOpenMs: values.RUNLEDGER_CIRCUIT_OPEN_MS ?? 60_000,
     workers: values.RUNLEDGER_WORKERS ?? 4,
     logLevel: values.RUNLEDGER_LOG_LEVEL ?? 'info',
@@ -218,7 +231,7 @@ function* contradictions({ http, database, apiKey, retry }: Config, faults: Faul
 
 function* unknownVariables(env: Environment): Generator<string> {
   for (const [name, given] of Object.entries(env)) {
-    if (!name.startsWith('RUNLEDGER_') || name.startsWith(FOREIGN_PREFIX)) continue;
+    if (!name.startsWith('RUNLEDGER_') || FOREIGN.test(name)) continue;
     if (given === undefined || given === '' || Object.hasOwn(VARIABLES, name)) continue;
     const nearest = nearestVariable(name);
     yield `${name}: there is no such variable${nearest === null ? '' : `; did you mean ${nearest}?`}`;

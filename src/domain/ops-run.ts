@@ -55,9 +55,10 @@ export type StaleAction = (typeof STALE_ACTIONS)[number];
 /** Attempts in all, unless the run was queued with another number. */
 export const DEFAULT_MAX_ATTEMPTS = 3;
 
-/** The wait before another attempt: 5 s after the first, then twice as long each time. */
+/** The wait before another attempt: 5 s after the first, then twice as long each time, up to an hour. */
 export const RETRY_BASE_MS = 5_000;
+export const RETRY_MAX_MS = 3_600_000;
 
 export function retryDelayMs(attempts: number): number {
-  return RETRY_BASE_MS * 2 ** (attempts - 1);
+  return Math.min(RETRY_BASE_MS * 2 ** (attempts - 1), RETRY_MAX_MS);
 }

@@ -31,7 +31,7 @@ export interface Line {
   readonly targetId?: string;
 }
 
-const COLUMNS = `run_id AS "runId", seq, tenant_id AS "tenantId", run_kind AS "runKind", type, level, message,
+export const RUN_EVENT_COLUMNS = `run_id AS "runId", seq, tenant_id AS "tenantId", run_kind AS "runKind", type, level, message,
   payload, actor, target_id AS "targetId", created_at AS "createdAt"`;
 
 export interface EventPageRequest {
@@ -70,7 +70,7 @@ export async function readLedger(
 ): Promise<RunEventRow[]> {
   if (!isUuid(runId)) return [];
   return db.query<RunEventRow>(
-    `SELECT ${COLUMNS} FROM run_event
+    `SELECT ${RUN_EVENT_COLUMNS} FROM run_event
      WHERE run_id = $1 AND seq > $2 AND tenant_id = $3 ORDER BY seq LIMIT $4`,
     [runId, after, viewer.tenantId, limit],
   );
@@ -84,7 +84,7 @@ export async function listTargetHistories(
 ): Promise<Map<string, RunEventRow[]>> {
   const histories = new Map<string, RunEventRow[]>(targetIds.map((id) => [id, []]));
   const rows = await db.query<RunEventRow>(
-    `SELECT ${COLUMNS} FROM run_event
+    `SELECT ${RUN_EVENT_COLUMNS} FROM run_event
      WHERE target_id = ANY($1::bigint[]) AND tenant_id = $2 ORDER BY target_id, seq`,
     [targetIds.filter(isRowNumber), viewer.tenantId],
   );
