@@ -1,0 +1,98 @@
+// Ops runs: reading and watching them.
+
+import { Arg, Ctx, ID, Query, Resolver, Root, Subscription } from 'type-graphql';
+import type { OpsRunStatus } from '../domain/ops-run.js';
+import { publicRunId } from '../domain/run.js';
+import { OpsRun, OpsRunArtifact, OpsRunConnection, OpsRunStatusEnum } from '../schema/ops-run.js';
+import { After, First, type CountedConnection } from '../schema/page.js';
+import { shape } from '../schema/shape.js';
+import {
+  countOpsRuns,
+  findOpsRun,
+  listOpsRuns,
+  opsRunCursor,
+  type OpsRunFilter,
+  type OpsRunRow,
+} from '../store/ops-run.js';
+import { Needs } from './authorise.js';
+import { connect } from './connect.js';
+import type { Context, RunRow } from './context.js';
+
+const RUNS_PER_PAGE = 20;
+
+@Resolver()
+export class OpsRunResolver {
+  @Needs('READ_OPS')
+  @Query(() => OpsRun, { nullable: true, description: 'An ops run by its id; null for an id of none.' })
+  opsRun(
+    @Arg('id', () => ID, { description: 'The id of the run: `run-` and a UUID.' }) id: string,
+    @Ctx() context: Context,
+  ): Promise<OpsRun | null> {
+    return findOpsRunNode(context, id);
+  }
+
+  @Needs('READ_OPS')
+  @Query(() => OpsRunConnection, { description: 'Ops runs, newest first.' })
+  async opsRuns(
+    @First(RUNS_PER_PAGE, 100) first: number | null,
+    @After() after: string | null,
+    @Arg('status', () => [OpsRunStatusEnum], { nullable: true, description: 'Only runs in one of these.' })
+    status: OpsRunStatus[] | null,
+    @Arg('projectId', () => String, { nullable: true, description: 'Only runs of this project.' })
+    projectId: string | null,
+    @Arg('env', () => String, { nullable: true, description: 'Only runs for this environment.' })
+    env: string | null,
+    @Arg('claimedBy', () => String, { nullable: true, description: 'Only runs that this worker claimed.' })
+    claimedBy: string | null,
+    @Ctx() { db, viewer }: Context,
+  ): Promise<CountedConnection<OpsRun>> {
+    const filter: OpsRunFilter = {
+      status: status ?? null,
+      projectId: projectId ?? null,
+      env: env ?? null,
+      claimedBy: claimedBy ?? null,
+    };
+    const page = await listOpsRuns(db, viewer, { first: first ?? RUNS_PER_PAGE, after: after ?? null, filter });
+    return {
+      ...connect(page, showOpsRun, opsRunCursor),
+      totalCount: () => countOpsRuns(db, viewer, filter),
+    };
+  }
+
+  @Needs('READ_OPS')
+  @Subscription(() => OpsRun, {
+    subscribe: ({ args, context }: { args: { runId: string }; context: Context }) =>
+      context.feed.runProgress(context.viewer, 'OPS', args.runId),
+    description: 'The run as it is now, then again whenever it changes, and always its final state.',
+  })
+  opsRunProgress(
+    @Root() row: RunRow<'OPS'>,
+    @Arg('runId', () => ID, { description: 'The run to watch.' }) _runId: string,
+  ): OpsRun {
+    return showOpsRun(row.run);
+  }
+}
+
+export async function findOpsRunNode({ db, viewer }: Context, id: string): Promise<OpsRun | null> {
+  const row = await findOpsRun(db, viewer, id);
+  return row && showOpsRun(row);
+}
+
+export function showOpsRun(row: OpsRunRow): OpsRun {
+  return shape(OpsRun, {
+    ...row,
+    id: publicRunId('OPS', row.id),
+    kind: 'OPS',
+    attempt: row.attempts,
+    artifacts: artifactsOf(row.metadata['artifacts']),
+  });
+}
+
+/** Metadata is the worker's own: what does not look like an artifact is shown there alone. */
+function artifactsOf(value: unknown): OpsRunArtifact[] {
+  if (!Array.isArray(value)) return [];
+  return value.flatMap((item: unknown) => {
+    const { type, url } = (item ?? {}) as Partial<Record<string, unknown>>;
+    return typeof type === 'string' && typeof url === 'string' ? [shape(OpsRunArtifact, { type, url })] : [];
+  });
+}
