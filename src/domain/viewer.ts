@@ -24,7 +24,7 @@ const ALLOWED = {
   ADMINISTER: ['ADMIN'],
   /** Read ops runs. */
   READ_OPS: ['VIEWER', 'OPERATOR', 'ADMIN', 'WORKER'],
-  /** Claim an ops run and report on it. */
+  /** Queue, claim, report on and cancel ops runs. */
   WORK_OPS: ['OPERATOR', 'ADMIN', 'WORKER'],
 } as const satisfies Record<string, readonly Role[]>;
 

@@ -4,6 +4,7 @@
 import type { RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
+import { findOpsRuns, type OpsRunRow } from '../store/ops-run.js';
 import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
 
 interface Shown<Kind extends RunKind, Row> {
@@ -12,7 +13,9 @@ interface Shown<Kind extends RunKind, Row> {
 }
 
 /** A run as it was at one moment; the same object for everybody who is shown that moment. */
-export type RunRow = Shown<'RULE', RuleRunRow>;
+export type RunRow = Shown<'RULE', RuleRunRow> | Shown<'OPS', OpsRunRow>;
+
+export type RunRowOf<Kind extends RunKind> = Extract<RunRow, { readonly kind: Kind }>;
 
 /** What is needed of every run here. */
 interface WatchedRun {
@@ -28,6 +31,7 @@ type FindRuns = (
 
 const FINDERS: Readonly<Partial<Record<RunKind, FindRuns>>> = {
   RULE: findRuleRuns,
+  OPS: findOpsRuns,
 };
 
 export async function findRunRows(

@@ -53,7 +53,8 @@ export class OpsRunMutationResolver {
 
   @Needs('WORK_OPS')
   @Mutation(() => OpsRunPayload, {
-    description: 'QUEUED → CLAIMED: the oldest run of the highest priority; null when there is nothing to claim.',
+    description:
+      'QUEUED → CLAIMED: the oldest run of the highest priority; null when there is nothing to claim.',
   })
   claimNextOpsRun(
     @Arg('input', () => ClaimNextOpsRunInput, { description: 'Who claims, and what.' })

@@ -2,7 +2,9 @@
 
 import { Arg, Ctx, ID, Query, Resolver, Root, Subscription } from 'type-graphql';
 import type { OpsRunStatus } from '../domain/ops-run.js';
+import { MAX_PAGE } from '../domain/page.js';
 import { publicRunId } from '../domain/run.js';
+import type { RunRowOf } from '../events/run-row.js';
 import { OpsRun, OpsRunArtifact, OpsRunConnection, OpsRunStatusEnum } from '../schema/ops-run.js';
 import { After, First, type CountedConnection } from '../schema/page.js';
 import { shape } from '../schema/shape.js';
@@ -16,7 +18,7 @@ import {
 } from '../store/ops-run.js';
 import { Needs } from './authorise.js';
 import { connect } from './connect.js';
-import type { Context, RunRow } from './context.js';
+import type { Context } from './context.js';
 
 const RUNS_PER_PAGE = 20;
 
@@ -34,7 +36,7 @@ export class OpsRunResolver {
   @Needs('READ_OPS')
   @Query(() => OpsRunConnection, { description: 'Ops runs, newest first.' })
   async opsRuns(
-    @First(RUNS_PER_PAGE, 100) first: number | null,
+    @First(RUNS_PER_PAGE, MAX_PAGE) first: number | null,
     @After() after: string | null,
     @Arg('status', () => [OpsRunStatusEnum], { nullable: true, description: 'Only runs in one of these.' })
     status: OpsRunStatus[] | null,
@@ -52,7 +54,11 @@ export class OpsRunResolver {
       env: env ?? null,
       claimedBy: claimedBy ?? null,
     };
-    const page = await listOpsRuns(db, viewer, { first: first ?? RUNS_PER_PAGE, after: after ?? null, filter });
+    const page = await listOpsRuns(db, viewer, {
+      first: first ?? RUNS_PER_PAGE,
+      after: after ?? null,
+      filter,
+    });
     return {
       ...connect(page, showOpsRun, opsRunCursor),
       totalCount: () => countOpsRuns(db, viewer, filter),
@@ -66,7 +72,7 @@ export class OpsRunResolver {
     description: 'The run as it is now, then again whenever it changes, and always its final state.',
   })
   opsRunProgress(
-    @Root() row: RunRow<'OPS'>,
+    @Root() row: RunRowOf<'OPS'>,
     @Arg('runId', () => ID, { description: 'The run to watch.' }) _runId: string,
   ): OpsRun {
     return showOpsRun(row.run);

@@ -5,7 +5,7 @@ import { MAX_LONG_PAGE, MAX_PAGE } from '../domain/page.js';
 import { allowedActions, countOf, progressOf, type RuleRunAction } from '../domain/rule-run.js';
 import type { RuleTargetStatus } from '../domain/rule-target.js';
 import { isAllowed } from '../domain/viewer.js';
-import type { RunRow } from '../events/run-row.js';
+import type { RunRowOf } from '../events/run-row.js';
 import { Channel } from '../schema/channel.js';
 import { After, First, type CountedConnection } from '../schema/page.js';
 import { PricingRule } from '../schema/pricing-rule.js';
@@ -130,7 +130,7 @@ export class RuleRunResolver {
       'The run as it is now, then again whenever it changes: at most about ten times a second, and always its final state.',
   })
   ruleRunProgress(
-    @Root() row: RunRow,
+    @Root() row: RunRowOf<'RULE'>,
     @Arg('runId', () => ID, { description: 'The run to watch.' }) _runId: string,
   ): RuleRun {
     return showRuleRun(row.run);

@@ -10,6 +10,7 @@ import type { RunEventRow } from '../store/ledger.js';
 import { Needs } from './authorise.js';
 import { connect } from './connect.js';
 import type { Context } from './context.js';
+import { showOpsRun } from './ops-run.js';
 import { showRuleRun } from './rule-run.js';
 import { showRunEvent } from './run-event.js';
 
@@ -83,6 +84,6 @@ interface RunChangedArgs {
   readonly projectId?: string | null;
 }
 
-function showRun({ run }: RunRow): Run {
-  return showRuleRun(run);
+function showRun(row: RunRow): Run {
+  return row.kind === 'RULE' ? showRuleRun(row.run) : showOpsRun(row.run);
 }

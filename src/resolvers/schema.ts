@@ -8,6 +8,8 @@ import { authoriseSchema } from './authorise.js';
 import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
 import { NodeResolver } from './node.js';
+import { OpsRunMutationResolver } from './ops-run-mutation.js';
+import { OpsRunResolver } from './ops-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
 import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
@@ -40,6 +42,8 @@ export function buildGraphqlSchema(): GraphQLSchema {
       CatalogItemResolver,
       ChannelResolver,
       NodeResolver,
+      OpsRunMutationResolver,
+      OpsRunResolver,
       PricingRuleResolver,
       RuleRunMutationResolver,
       RuleRunResolver,

@@ -30,7 +30,11 @@ export class QueueOpsRunInput {
   })
   idempotencyKey?: string | null;
 
-  @Field(() => Int, { nullable: true, defaultValue: 0, description: 'Higher is claimed first; equals by age.' })
+  @Field(() => Int, {
+    nullable: true,
+    defaultValue: 0,
+    description: 'Higher is claimed first; equals by age.',
+  })
   priority?: number | null;
 
   @Field(() => StaleActionEnum, {
@@ -70,7 +74,8 @@ export class OpsRunClaimInput {
 
   @Field(() => Int, {
     nullable: true,
-    description: 'The run’s `attempt` as it was claimed: refused with CLAIM_LOST when there was a later claim.',
+    description:
+      'The run’s `attempt` as it was claimed: refused with CLAIM_LOST when there was a later claim.',
   })
   attempt?: number | null;
 }
@@ -101,7 +106,8 @@ export class FinishOpsRunInput extends OpsRunClaimInput {
 
   @Field(() => JsonScalar, {
     nullable: true,
-    description: 'A JSON object that is added to the run’s metadata: exit_code, error, retry_count, artifacts …',
+    description:
+      'A JSON object that is added to the run’s metadata: exit_code, error, retry_count, artifacts …',
   })
   metadata?: unknown;
 }

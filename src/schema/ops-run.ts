@@ -61,7 +61,8 @@ export class OpsRun extends Run {
   claimedBy!: string | null;
 
   @Field(() => Int, {
-    description: 'How often it was claimed. A worker that reports with it is refused when there was a later claim.',
+    description:
+      'How often it was claimed. A worker that reports with it is refused when there was a later claim.',
   })
   attempt!: number;
 
@@ -104,7 +105,10 @@ export class OpsRunPayload extends Payload {
 
 @ObjectType({ implements: Payload, simpleResolvers: true, description: 'What a heartbeat is answered with.' })
 export class OpsRunHeartbeatPayload extends Payload {
-  @Field(() => OpsRun, { nullable: true, description: 'The run as it is; null when the heartbeat was refused.' })
+  @Field(() => OpsRun, {
+    nullable: true,
+    description: 'The run as it is; null when the heartbeat was refused.',
+  })
   opsRun!: OpsRun | null;
 
   @Field(() => Boolean, { description: 'Whether the run was cancelled: its worker is to stop.' })

@@ -53,7 +53,7 @@ export async function listRunEvents(
   }
   const rows = await db.query<RunEventRow>(
     `SELECT event.* FROM unnest($1::uuid[]) AS run (id) CROSS JOIN LATERAL (
-       SELECT ${COLUMNS} FROM run_event
+       SELECT ${RUN_EVENT_COLUMNS} FROM run_event
        WHERE run_id = run.id AND seq > $2 AND tenant_id = $3 ORDER BY seq LIMIT $4) event`,
     [runIds.filter(isUuid), after, viewer.tenantId, first + 1],
   );

@@ -3,13 +3,14 @@
 // Ids are as people see them (`run-…`), but for findOpsRuns, which is asked by the row's own.
 
 import { AppError } from '../errors.js';
-import { type OpsRunStatus, type StaleAction } from '../domain/ops-run.js';
+import { MAX_PAGE } from '../domain/page.js';
+import type { OpsRunStatus, StaleAction } from '../domain/ops-run.js';
 import { publicRunId, storedRunId, type EventLevel } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { RUN_EVENT_COLUMNS, type RunEventRow } from './ledger.js';
-import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 
 export interface OpsRunRow {
   readonly id: string;
@@ -209,6 +210,7 @@ export async function listOpsRuns(
   viewer: Viewer,
   request: { readonly first: number; readonly after: string | null; readonly filter: OpsRunFilter },
 ): Promise<Page<OpsRunRow>> {
+  checkFirst(request.first, MAX_PAGE);
   const after = request.after === null ? [null, null] : decodeOpsRunCursor(request.after);
   const rows = await db.query<Row>(
     `SELECT ${COLUMNS} FROM ops_run

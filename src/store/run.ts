@@ -1,7 +1,7 @@
 // Where each run's ledger stands, whatever the kind of run: what a bell says, asked instead of heard. Called by
 // events, for a run that is about to be watched and for bells that may have been missed.
 
-import type { RunKind } from '../domain/run.js';
+import { publicRunId, storedRunId, type RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from './db.js';
 import { isUuid } from './id.js';
@@ -21,9 +21,11 @@ const HEADS = `
   UNION ALL
   SELECT 'OPS', id, tenant_id, last_seq FROM ops_run WHERE id = ANY($1::uuid[])`;
 
+/** By the id that people see: a row's own key is an id of nothing where the two differ. */
 export async function findRunHead(db: Database, viewer: Viewer, id: string): Promise<RunHead | null> {
-  const [head] = await readRunHeads(db, [id]);
-  return head?.tenantId === viewer.tenantId ? head : null;
+  const [head] = await readRunHeads(db, [storedRunId(id)]);
+  if (head?.tenantId !== viewer.tenantId) return null;
+  return publicRunId(head.kind, head.id) === id ? head : null;
 }
 
 /** Of any tenant: for the server's own use, never for an answer to a client. */

@@ -22,10 +22,12 @@ import { startApi, type ApiClient, type TestApi } from './support.js';
 const FOR_WORKERS = new Set([
   'Query.opsRun',
   'Query.opsRuns',
+  'Mutation.queueOpsRun',
   'Mutation.claimNextOpsRun',
   'Mutation.appendOpsRunEvent',
   'Mutation.heartbeatOpsRun',
   'Mutation.finishOpsRun',
+  'Mutation.cancelOpsRun',
   'Subscription.opsRunProgress',
 ]);
 
