@@ -19,6 +19,8 @@ import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
+import type { MaintenanceJob } from './runner/maintenance.js';
+import { staleOpsRunJob } from './runner/stale-ops-runs.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { Metrics } from './server/metrics.js';
@@ -194,6 +196,12 @@ export class App {
     this.#stops.push(() => this.#server!.stop());
   }
 
+  /** What some replica does by the clock. */
+  #jobs(db: Database): MaintenanceJob[] {
+    const { staleClaimMs, staleRunMs } = this.#config;
+    return [staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log)];
+  }
+
   #startRunner({ db, listener, channels, metrics }: Parts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
@@ -207,7 +215,7 @@ export class App {
       log,
       observer,
     });
-    const runner = new Runner({ db, kinds: [ruleTargets], workers, log, observer });
+    const runner = new Runner({ db, kinds: [ruleTargets], jobs: this.#jobs(db), workers, log, observer });
     const forget = listener.onBell(() => runner.wake());
     runner.start();
     this.#runner = runner;
