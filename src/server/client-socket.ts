@@ -1,66 +1,95 @@
-// One client's WebSocket, as graphql-ws talks to it. Invariants: what is sent waits until the network took
-// it, so a slow client slows its own sources and not the server; a client that lets the backlog grow past
-// the limit, or leaves a ping unanswered, is dropped; the first reason to close is the one that is told.
-// Called by websocket only.
+// One client's WebSocket, as graphql-ws talks to it. Invariants: a client is sent no more than it takes, so a
+// slow one slows its own sources and nobody else; one that takes nothing for too long, that lets the backlog
+// grow past the limit, or that leaves a ping unanswered is dropped; the first reason to close is the one that
+// is told. Called by websocket and socket-subscription.
 
+import type { GraphQLFormattedError } from 'graphql';
 import type { Logger } from 'pino';
 import type { WebSocket } from 'ws';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
-import type { Caller, Credentials } from './auth.js';
+import type { Admitted, LiveConnection } from './admission.js';
+import type { Caller } from './auth.js';
+import type { Limits } from './limits.js';
 
 const NOT_READING = 4413;
 const OUR_FAULT = 4500;
+const CODES_OF_REFUSAL: Readonly<Record<string, number>> = {
+  UNAUTHENTICATED: 4401,
+  FORBIDDEN: 4403,
+  RATE_LIMITED: 1013,
+  UNAVAILABLE: 1013,
+};
+/** What may be on its way before a sender waits: the network's own buffers come on top. */
+const AHEAD_BYTES = 64 * 1024;
 /** How long a client may take to answer a close before the connection is cut. */
 const CLOSE_GRACE_MS = 2_000;
+/** One that has not been reading needs time to reach the close frame, and costs little meanwhile. */
+const UNREAD_CLOSE_GRACE_MS = 30_000;
 /** What RFC 6455 leaves for the reason in a close frame. */
 const LONGEST_REASON_BYTES = 123;
 
-export class ClientSocket {
+export type SocketLimits = Pick<Limits, 'socketBufferBytes' | 'socketStallMs'>;
+
+export class ClientSocket implements LiveConnection {
+  /** Subscriptions under way. */
+  subscriptions = 0;
   private alive = true;
-  private admitted: { readonly credentials: Credentials; readonly viewer: Viewer } | null = null;
+  private right: Admitted | null = null;
+  /** Senders that wait until the network has taken what they sent. */
+  private waiting = 0;
+  private stall: NodeJS.Timeout | undefined;
+  private cut: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly socket: WebSocket,
     readonly caller: Caller,
-    private readonly maxBufferedBytes: number,
+    private readonly limits: SocketLimits,
     private readonly log: Logger,
+    /** Told that nothing more can be sent, possibly long before the socket has closed. */
+    private readonly onEnd: (code: number, reason: string) => void,
   ) {
     socket.on('pong', () => (this.alive = true));
+    socket.once('close', () => {
+      clearTimeout(this.stall);
+      clearTimeout(this.cut);
+    });
     // ws closes the socket itself, with the code that fits (1009, 1002, 1007); unheard, this would be thrown.
     socket.on('error', (err) => log.debug({ err }, 'a WebSocket client broke the protocol'));
+  }
+
+  get isOpen(): boolean {
+    return this.socket.readyState === this.socket.OPEN;
   }
 
   get protocol(): string {
     return this.socket.protocol;
   }
 
-  /** Null until the client has been admitted. */
-  get credentials(): Credentials | null {
-    return this.admitted?.credentials ?? null;
+  get admitted(): Admitted | null {
+    return this.right;
   }
 
   get viewer(): Viewer {
-    if (!this.admitted) throw new AppError('UNAUTHENTICATED', 'This socket has not been admitted.');
-    return this.admitted.viewer;
+    if (!this.right) throw new AppError('UNAUTHENTICATED', 'This socket has not been admitted.');
+    return this.right.viewer;
   }
 
-  admit(credentials: Credentials, viewer: Viewer): void {
-    this.admitted = { credentials, viewer };
+  admit(admitted: Admitted): void {
+    this.right = admitted;
   }
 
-  send(data: string): Promise<void> {
-    if (this.socket.readyState !== this.socket.OPEN) return Promise.resolve();
-    if (this.socket.bufferedAmount > this.maxBufferedBytes) {
-      this.log.warn(
-        { buffered: this.socket.bufferedAmount },
-        'dropped a WebSocket client that does not read',
-      );
-      this.close(NOT_READING, 'Dropped: messages were not read fast enough');
-      return Promise.resolve();
-    }
-    // A send that fails means the socket is going, and its close event ends the subscriptions.
-    return new Promise((resolve) => this.socket.send(data, () => resolve()));
+  expel({ message, extensions }: GraphQLFormattedError): void {
+    this.close(CODES_OF_REFUSAL[String(extensions?.['code'])] ?? OUR_FAULT, message);
+  }
+
+  /** Done at once while the client keeps up; a promise to wait for when it does not. */
+  send(data: string): Promise<void> | void {
+    const { socket } = this;
+    if (!this.isOpen) return undefined;
+    if (socket.bufferedAmount < AHEAD_BYTES) return socket.send(data);
+    if (socket.bufferedAmount > this.limits.socketBufferBytes) return this.drop();
+    return this.sendAndWait(data);
   }
 
   onMessage(handle: (data: string) => Promise<void>): void {
@@ -73,16 +102,63 @@ export class ClientSocket {
   }
 
   close(code: number, reason: string): void {
-    if (this.socket.readyState !== this.socket.OPEN) return;
+    if (!this.isOpen) return;
     this.socket.close(code, shorten(reason));
-    const cut = setTimeout(() => this.socket.terminate(), CLOSE_GRACE_MS);
-    this.socket.once('close', () => clearTimeout(cut));
+    this.cutIn(CLOSE_GRACE_MS);
+    this.onEnd(code, reason);
+  }
+
+  /** The server stops: even one that was told to go before has little time now. */
+  sendAway(): void {
+    this.close(1001, 'Going away');
+    this.cutIn(CLOSE_GRACE_MS);
   }
 
   beat(): void {
-    if (!this.alive) return this.socket.terminate();
-    this.alive = false;
-    this.socket.ping();
+    if (this.alive) {
+      this.alive = false;
+      this.socket.ping();
+    } else if (this.socket.bufferedAmount > 0) {
+      this.drop();
+    } else {
+      this.socket.terminate();
+    }
+  }
+
+  private sendAndWait(data: string): Promise<void> {
+    this.waiting += 1;
+    this.stall ??= setTimeout(() => this.drop(), this.limits.socketStallMs);
+    return new Promise((resolve) => {
+      // A send that fails means the socket is going, and its close event ends the subscriptions.
+      this.socket.send(data, () => {
+        this.taken();
+        resolve();
+      });
+    });
+  }
+
+  private taken(): void {
+    this.waiting -= 1;
+    // A ping waits behind what was sent before it: taking that is as good an answer.
+    this.alive = true;
+    if (this.waiting > 0) {
+      this.stall?.refresh();
+    } else {
+      clearTimeout(this.stall);
+      this.stall = undefined;
+    }
+  }
+
+  private drop(): void {
+    if (!this.isOpen) return;
+    this.log.warn({ buffered: this.socket.bufferedAmount }, 'dropped a WebSocket client that does not read');
+    this.close(NOT_READING, 'Dropped: messages were not read fast enough');
+    this.cutIn(UNREAD_CLOSE_GRACE_MS);
+  }
+
+  private cutIn(ms: number): void {
+    clearTimeout(this.cut);
+    this.cut = setTimeout(() => this.socket.terminate(), ms);
   }
 }
 

@@ -19,6 +19,7 @@ import type { GraphQLFormattedError, GraphQLSchema } from 'graphql';
 import type { Logger } from 'pino';
 import { isAllowed, OPERATING_TENANT, type Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
+import { Admissions } from './admission.js';
 import { createApollo } from './apollo.js';
 import { credentialsFromRequest, type Credentials } from './auth.js';
 import { ErrorPresenter, httpStatusOf } from './errors.js';
@@ -62,6 +63,7 @@ const SECURITY_HEADERS = {
 export class GraphqlServer {
   private readonly http: FastifyInstance;
   private readonly apollo: ApolloServer<object>;
+  private readonly admissions: Admissions;
   private readonly sockets: SubscriptionSockets;
   private readonly errors: ErrorPresenter;
   private readonly health: Health;
@@ -83,8 +85,16 @@ export class GraphqlServer {
     this.health = new Health(options.isReady, log);
     const { errors, limits } = this;
     this.apollo = createApollo<object>({ schema, limits, errors, log });
-    const executor = new SubscriptionExecutor(schema, limits, createContext);
-    this.sockets = new SubscriptionSockets({ authenticate, executor, errors, limits, log });
+    const executor = new SubscriptionExecutor({ schema, limits, errors, createContext });
+    this.admissions = new Admissions({ authenticate, limits, errors, log });
+    this.sockets = new SubscriptionSockets({
+      schema,
+      admissions: this.admissions,
+      executor,
+      errors,
+      limits,
+      log,
+    });
     this.http = this.createHttp();
   }
 
@@ -101,6 +111,11 @@ export class GraphqlServer {
 
   private get servesGraphql(): boolean {
     return this.options.serveGraphql ?? true;
+  }
+
+  /** A key was revoked, or given another role: its live connections are asked for it again. */
+  keyChanged(keyId: string): Promise<void> {
+    return this.admissions.keyChanged(keyId);
   }
 
   /** Refuses new work, closes the sockets, lets requests in flight finish, then closes the port. */
@@ -123,6 +138,7 @@ export class GraphqlServer {
 
   private async drain(): Promise<void> {
     this.health.startDraining();
+    this.admissions.stop();
     await this.sockets.close();
     await this.inFlight.settled(this.limits.drainMs);
     // Whoever is still here has had their time; close() waits for connections that are not idle.

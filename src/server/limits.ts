@@ -28,14 +28,18 @@ export interface Limits {
   /** Room for a page of 1,000 targets with every field and history; see cost.ts for what it counts. */
   readonly cost: number;
   readonly socketMessageBytes: number;
-  /** Unsent bytes at which a socket that does not read is dropped. */
+  /** Unsent bytes at which a client that does not read is dropped. */
   readonly socketBufferBytes: number;
+  /** How long a client may take nothing of what is waiting for it before it is dropped. */
+  readonly socketStallMs: number;
   readonly subscriptionsPerSocket: number;
+  /** Per server process. */
+  readonly subscriptionsPerKey: number;
   /** Time in which a new socket must send connection_init. */
   readonly connectionInitMs: number;
   /** Between pings; a socket that left one unanswered is dropped at the next. */
   readonly pingMs: number;
-  /** How long a revoked key can keep its socket. */
+  /** How long a revoked key can keep its connections if its revocation is not heard of. */
   readonly reauthenticateMs: number;
   /** How long requests in flight may take to finish once the server stops. */
   readonly drainMs: number;
@@ -49,11 +53,13 @@ export const DEFAULT_LIMITS: Limits = {
   aliases: 30,
   cost: 50_000,
   socketMessageBytes: MIB,
-  socketBufferBytes: 4 * MIB,
+  socketBufferBytes: MIB,
+  socketStallMs: 10_000,
   subscriptionsPerSocket: 100,
+  subscriptionsPerKey: 5_000,
   connectionInitMs: 5_000,
   pingMs: 12_000,
-  reauthenticateMs: 60_000,
+  reauthenticateMs: 30_000,
   drainMs: 10_000,
 };
 

@@ -1,7 +1,8 @@
-// Runs one subscription: checks its document by the rules that HTTP applies, then executes it for each event
-// of its source. Invariants: every event is executed with a fresh context, so that no per-operation cache
+// Runs one subscription: checks its document by the rules that HTTP applies, then shows each event of its
+// source as text. Invariants: every event is executed with a fresh context, so that no per-operation cache
 // serves yesterday's row; and an event that reaches several like subscriptions as the same object is executed
-// once for all of them. Called by websocket.
+// and written down once for all of them. Alike are subscriptions of one tenant and role with the same shape:
+// what is shown of an event depends on nothing else. Called by websocket and event-stream.
 
 import {
   createSourceEventStream,
@@ -18,82 +19,219 @@ import {
   type GraphQLSchema,
   type ValidationRule,
 } from 'graphql';
-import type { SubscribePayload } from 'graphql-ws';
 import type { Viewer } from '../domain/viewer.js';
 import { assertAffordable, measureCost } from './cost.js';
-import { requestError } from './errors.js';
+import { requestError, type ErrorPresenter } from './errors.js';
 import { documentRules, type Limits } from './limits.js';
+import { isolateOperation, resumeAfter, rootFieldOf, shapeOf } from './subscription-shape.js';
 
 export type CreateContext = (viewer: Viewer) => object | Promise<object>;
 
-export class SubscriptionExecutor {
-  private readonly rules: readonly ValidationRule[];
-  private readonly results = new SharedResults();
+export interface SubscriptionRequest {
+  readonly query: string;
+  readonly operationName?: string | null | undefined;
+  readonly variables?: Readonly<Record<string, unknown>> | null | undefined;
+  /** Where a client that was cut off goes on: stands in for the `after` of its `runEvents`. */
+  readonly lastEventId?: string | null;
+}
 
-  constructor(
-    private readonly schema: GraphQLSchema,
-    private readonly limits: Limits,
-    private readonly createContext: CreateContext,
-  ) {
-    this.rules = [...specifiedRules, ...documentRules(limits)];
+/** An event as it is shown. Subscribers that are alike are handed the same object. */
+export interface Delivery {
+  /** The execution result, as JSON. */
+  readonly text: string;
+  /** What a client resumes with, where that is possible. */
+  readonly id: string | null;
+}
+
+export interface ExecutorOptions {
+  readonly schema: GraphQLSchema;
+  readonly limits: Limits;
+  readonly errors: ErrorPresenter;
+  readonly createContext: CreateContext;
+}
+
+/** The subscription that can be resumed, by the `seq` of its events. */
+const RESUMABLE = 'runEvents';
+
+export class SubscriptionExecutor {
+  private readonly documents: DocumentCache;
+  private readonly shared = new SharedDeliveries();
+
+  constructor(private readonly options: ExecutorOptions) {
+    this.documents = new DocumentCache(options.schema, options.limits);
+  }
+
+  /** Events shown to subscribers since the start. */
+  get deliveries(): number {
+    return this.shared.count;
   }
 
   /** A subscription that may run, or why it may not. The viewer is asked for anew at each event. */
-  prepare(payload: SubscribePayload, viewer: () => Viewer): PreparedSubscription | readonly GraphQLError[] {
+  prepare(
+    request: SubscriptionRequest,
+    viewer: () => Viewer,
+  ): PreparedSubscription | readonly GraphQLError[] {
     try {
-      const document = parse(payload.query, { maxTokens: this.limits.tokens });
-      const invalid = validate(this.schema, document, this.rules);
-      if (invalid.length > 0) return invalid;
-      const { operationName, variables } = payload;
-      assertSubscription(document, operationName);
-      const cost = measureCost({ schema: this.schema, document, operationName, variables });
-      assertAffordable(cost, this.limits.cost);
-      const createContext = async (): Promise<object> => this.createContext(viewer());
-      const execution = { schema: this.schema, document, operationName, variableValues: variables };
-      return new PreparedSubscription(execution, createContext, (event, run) =>
-        this.results.of(event, keyOf(payload, viewer()), run),
-      );
+      const { schema, limits } = this.options;
+      const { operationName, variables } = request;
+      const whole = this.documents.read(request.query);
+      if (isRefused(whole)) return whole;
+      assertSubscription(whole, operationName);
+      const document = isolateOperation(whole, operationName);
+      assertAffordable(measureCost({ schema, document, operationName, variables }), limits.cost);
+      const execution = { schema, document, operationName, variableValues: variables };
+      const shown = new ShownEvents(execution, viewer, this.options, this.shared);
+      return new PreparedSubscription(execution, shown, readPosition(request.lastEventId, document));
     } catch (error) {
       return [asGraphQLError(error)];
     }
   }
 }
 
-type ShareResult = (event: unknown, run: () => Promise<ExecutionResult>) => Promise<ExecutionResult>;
-
-export class PreparedSubscription implements ExecutionArgs {
-  readonly schema: GraphQLSchema;
-  readonly document: DocumentNode;
-
+export class PreparedSubscription {
   constructor(
     private readonly execution: ExecutionArgs,
-    private readonly createContext: () => Promise<object>,
-    private readonly share: ShareResult,
-  ) {
-    this.schema = execution.schema;
-    this.document = execution.document;
+    private readonly shown: ShownEvents,
+    private readonly position: number | null,
+  ) {}
+
+  get document(): DocumentNode {
+    return this.execution.document;
   }
 
   get operationName(): string | null | undefined {
     return this.execution.operationName;
   }
 
-  /** Either the results, event by event, or one result that says why there are none. */
-  async start(): Promise<AsyncGenerator<ExecutionResult, void, void> | ExecutionResult> {
+  /** Either what is to be delivered, event by event, or one result that says why there is nothing. */
+  async start(): Promise<DeliveryStream | ExecutionResult> {
     try {
-      const contextValue = await this.createContext();
-      const source = await createSourceEventStream({ ...this.execution, contextValue });
+      const { document } = this.execution;
+      const source = await createSourceEventStream({
+        ...this.execution,
+        document: this.position === null ? document : resumeAfter(document, this.position),
+        contextValue: await this.shown.createContext(),
+      });
       if (!(Symbol.asyncIterator in source)) return source;
-      return new ResultStream(source[Symbol.asyncIterator](), (event) =>
-        this.share(event, () => this.execute(event)),
-      );
+      return new DeliveryStream(source[Symbol.asyncIterator](), this.shown);
     } catch (error) {
       return { errors: [asGraphQLError(error)] };
     }
   }
+}
 
-  private async execute(event: unknown): Promise<ExecutionResult> {
-    return execute({ ...this.execution, rootValue: event, contextValue: await this.createContext() });
+/**
+ * An async generator function would make `return()` wait for a pending `next()`, and so a client that
+ * unsubscribes wait for the next event; this one passes `return()` on at once.
+ */
+export class DeliveryStream {
+  constructor(
+    private readonly source: AsyncIterator<unknown>,
+    private readonly shown: ShownEvents,
+  ) {}
+
+  /** Null at the end. */
+  async next(): Promise<Delivery | null> {
+    const event = await this.source.next();
+    if (event.done === true) return null;
+    try {
+      return await this.shown.show(event.value);
+    } catch (error) {
+      await this.source.return?.();
+      throw error;
+    }
+  }
+
+  async return(): Promise<void> {
+    await this.source.return?.();
+  }
+}
+
+/** How one subscription shows its events. */
+class ShownEvents {
+  private readonly shape: string;
+  private readonly isResumable: boolean;
+  private key: { readonly viewer: Viewer; readonly text: string } | null = null;
+
+  constructor(
+    private readonly execution: ExecutionArgs,
+    private readonly viewer: () => Viewer,
+    private readonly options: ExecutorOptions,
+    private readonly deliveries: SharedDeliveries,
+  ) {
+    this.shape = shapeOf(execution.document, execution.variableValues);
+    this.isResumable = rootFieldOf(execution.document) === RESUMABLE;
+  }
+
+  async createContext(): Promise<object> {
+    return this.options.createContext(this.viewer());
+  }
+
+  show(event: unknown): Promise<Delivery> {
+    return this.deliveries.of(event, this.keyFor(this.viewer()), () => this.execute(event));
+  }
+
+  private async execute(event: unknown): Promise<Delivery> {
+    const contextValue = await this.createContext();
+    const { data, errors } = await execute({ ...this.execution, rootValue: event, contextValue });
+    const shown = errors?.map((error) => this.options.errors.present(error));
+    const id = this.isResumable ? String((event as { readonly seq: number }).seq) : null;
+    return { text: JSON.stringify({ data, errors: shown }), id };
+  }
+
+  private keyFor(viewer: Viewer): string {
+    if (this.key?.viewer !== viewer) {
+      this.key = { viewer, text: JSON.stringify([viewer.tenantId, viewer.role, this.shape]) };
+    }
+    return this.key.text;
+  }
+}
+
+/** Deliveries by event and key, kept no longer than the event itself. */
+class SharedDeliveries {
+  /** Handed out so far. */
+  count = 0;
+  private readonly byEvent = new WeakMap<object, Map<string, Promise<Delivery>>>();
+
+  of(event: unknown, key: string, run: () => Promise<Delivery>): Promise<Delivery> {
+    this.count += 1;
+    if (typeof event !== 'object' || event === null) return run();
+    const deliveries = this.byEvent.get(event) ?? new Map<string, Promise<Delivery>>();
+    this.byEvent.set(event, deliveries);
+    const delivery = deliveries.get(key) ?? run();
+    deliveries.set(key, delivery);
+    return delivery;
+  }
+}
+
+/** After a restart thousands of clients come back with the same few documents. */
+class DocumentCache {
+  private static readonly MAX_DOCUMENTS = 200;
+  private static readonly MAX_LENGTH = 20_000;
+  private readonly rules: readonly ValidationRule[];
+  private readonly documents = new Map<string, DocumentNode>();
+
+  constructor(
+    private readonly schema: GraphQLSchema,
+    private readonly limits: Limits,
+  ) {
+    this.rules = [...specifiedRules, ...documentRules(limits)];
+  }
+
+  read(query: string): DocumentNode | readonly GraphQLError[] {
+    const known = this.documents.get(query);
+    if (known) return known;
+    const document = parse(query, { maxTokens: this.limits.tokens });
+    const invalid = validate(this.schema, document, this.rules);
+    if (invalid.length > 0) return invalid;
+    if (query.length <= DocumentCache.MAX_LENGTH) this.keep(query, document);
+    return document;
+  }
+
+  private keep(query: string, document: DocumentNode): void {
+    const [oldest] = this.documents.keys();
+    if (this.documents.size >= DocumentCache.MAX_DOCUMENTS) this.documents.delete(oldest!);
+    this.documents.set(query, document);
   }
 }
 
@@ -103,71 +241,23 @@ function assertSubscription(document: DocumentNode, operationName: string | null
   if (operation.operation === OperationTypeNode.SUBSCRIPTION) return;
   throw requestError(
     'BAD_USER_INPUT',
-    `Only subscriptions run over the WebSocket; send a ${operation.operation} as HTTP POST to this same address.`,
+    `Only subscriptions run here; send a ${operation.operation} as HTTP POST, with Accept: application/json.`,
   );
+}
+
+function readPosition(lastEventId: string | null | undefined, operation: DocumentNode): number | null {
+  if (lastEventId === null || lastEventId === undefined || lastEventId === '') return null;
+  if (rootFieldOf(operation) !== RESUMABLE) return null;
+  if (/^\d{1,9}$/.test(lastEventId)) return Number(lastEventId);
+  throw requestError('BAD_USER_INPUT', 'Last-Event-ID must be the id of an event that this stream has sent.');
+}
+
+function isRefused(read: DocumentNode | readonly GraphQLError[]): read is readonly GraphQLError[] {
+  return Array.isArray(read);
 }
 
 function asGraphQLError(error: unknown): GraphQLError {
   if (error instanceof GraphQLError) return error;
   const originalError = error instanceof Error ? error : new Error(String(error));
   return new GraphQLError(originalError.message, { originalError });
-}
-
-/** Two subscriptions with the same key show the same thing for the same event. */
-function keyOf({ query, operationName, variables }: SubscribePayload, viewer: Viewer): string {
-  return JSON.stringify([query, operationName ?? null, variables ?? null, viewer]);
-}
-
-/** Results by event and key, kept no longer than the event itself. */
-class SharedResults {
-  private readonly byEvent = new WeakMap<object, Map<string, Promise<ExecutionResult>>>();
-
-  of(event: unknown, key: string, run: () => Promise<ExecutionResult>): Promise<ExecutionResult> {
-    if (typeof event !== 'object' || event === null) return run();
-    const results = this.byEvent.get(event) ?? new Map<string, Promise<ExecutionResult>>();
-    this.byEvent.set(event, results);
-    const result = results.get(key) ?? run();
-    results.set(key, result);
-    return result;
-  }
-}
-
-/**
- * An async generator function would make `return()` wait for a pending `next()`, and so a client that
- * unsubscribes wait for the next event; this one passes `return()` on at once.
- */
-class ResultStream implements AsyncGenerator<ExecutionResult, void, void> {
-  constructor(
-    private readonly source: AsyncIterator<unknown>,
-    private readonly executeEvent: (event: unknown) => Promise<ExecutionResult>,
-  ) {}
-
-  async next(): Promise<IteratorResult<ExecutionResult, void>> {
-    const event = await this.source.next();
-    if (event.done === true) return { done: true, value: undefined };
-    try {
-      return { done: false, value: await this.executeEvent(event.value) };
-    } catch (error) {
-      await this.source.return?.();
-      throw error;
-    }
-  }
-
-  async return(): Promise<IteratorResult<ExecutionResult, void>> {
-    await this.source.return?.();
-    return { done: true, value: undefined };
-  }
-
-  async throw(error: unknown): Promise<IteratorResult<ExecutionResult, void>> {
-    await this.source.return?.();
-    throw error;
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.return();
-  }
 }

@@ -32,7 +32,7 @@ export const SDL = `
   type Tick { n: Int! visit: Int! actor: String! }
   type Subscription {
     ticks(count: Int! = 3): Tick!
-    watch: Tick!
+    watch(from: Int): Tick!
     flood(bytes: Int!): String!
     breaks: Int!
     neverStarts: Int!
@@ -172,6 +172,7 @@ async function authenticate(stage: Stage, credentials: Credentials): Promise<Vie
   stage.seenCredentials.push(credentials);
   stage.emit('authenticated');
   if (credentials.token === 'good' && !stage.revoked) return { ...ADMIN, actor: 'key good', keyId: 'k1' };
+  if (credentials.token === 'viewer') return { ...ADMIN, role: 'VIEWER', actor: 'key viewer', keyId: 'k3' };
   if (credentials.token === 'other') return { ...ADMIN, actor: 'key other', keyId: 'k2' };
   if (credentials.token === 'nobody') throw new AppError('FORBIDDEN', 'this key may do nothing');
   if (credentials.token === 'db-away') throw new AppError('UNAVAILABLE', 'the database is away');

@@ -1,0 +1,86 @@
+// One subscription on one socket. graphql-ws owns its life (start, complete, end of the socket) and is handed
+// an iterator that never yields: each event goes to the client as a frame around text that like subscriptions
+// share, instead of being written down anew for every client. Called by websocket.
+
+import type { DocumentNode, ExecutionArgs, ExecutionResult, GraphQLSchema } from 'graphql';
+import type { ClientSocket } from './client-socket.js';
+import { DeliveryStream, type PreparedSubscription } from './subscription.js';
+
+export class SocketSubscription implements ExecutionArgs {
+  readonly document: DocumentNode;
+  readonly operationName: string | null | undefined;
+  private readonly opening: string;
+
+  constructor(
+    readonly schema: GraphQLSchema,
+    private readonly prepared: PreparedSubscription,
+    private readonly client: ClientSocket,
+    id: string,
+    private readonly onEnd: () => void,
+  ) {
+    this.document = prepared.document;
+    this.operationName = prepared.operationName;
+    this.opening = `{"id":${JSON.stringify(id)},"type":"next","payload":`;
+  }
+
+  async start(): Promise<FramePump | ExecutionResult> {
+    const started = await this.prepared.start();
+    if (started instanceof DeliveryStream) {
+      return new FramePump(started, this.client, this.opening, this.onEnd);
+    }
+    this.onEnd();
+    return started;
+  }
+}
+
+class FramePump implements AsyncGenerator<never, void, void> {
+  private ended = false;
+
+  constructor(
+    private readonly deliveries: DeliveryStream,
+    private readonly client: ClientSocket,
+    private readonly opening: string,
+    private readonly onEnd: () => void,
+  ) {}
+
+  /** Settles when there is nothing more to deliver. */
+  async next(): Promise<IteratorResult<never, void>> {
+    try {
+      for (;;) {
+        const delivery = await this.deliveries.next();
+        // A source that always has more would otherwise go on for nobody, and never let the socket's end be heard.
+        if (delivery === null || !this.client.isOpen) break;
+        const sent = this.client.send(`${this.opening}${delivery.text}}`);
+        if (sent) await sent;
+      }
+    } finally {
+      await this.return();
+    }
+    return { done: true, value: undefined };
+  }
+
+  async return(): Promise<IteratorResult<never, void>> {
+    this.end();
+    await this.deliveries.return();
+    return { done: true, value: undefined };
+  }
+
+  async throw(error: unknown): Promise<IteratorResult<never, void>> {
+    await this.return();
+    throw error;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.return();
+  }
+
+  private end(): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.onEnd();
+  }
+}
