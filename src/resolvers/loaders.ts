@@ -21,6 +21,7 @@ import {
   type RuleTargetRow,
   type TargetPageRequest,
 } from '../store/rule-target.js';
+import { findRulePreviews, type RulePreviewRow } from '../store/target-summary.js';
 
 /** A verb of the store that answers for many keys; a key it does not mention has no row. */
 type ReadMany<Row> = (
@@ -48,6 +49,7 @@ export class Loaders {
   readonly history: DataLoader<string, readonly RunEventRow[] | null>;
   /** By run, as are those below. */
   readonly reconciliations: DataLoader<string, readonly ReconciliationRow[] | null>;
+  readonly rulePreview: DataLoader<string, RulePreviewRow | null>;
   readonly settleRate: DataLoader<string, number | null>;
   readonly ruleTargets: PageLoader<TargetPageRequest, RuleTargetRow>;
   readonly runEvents: PageLoader<EventPageRequest, RunEventRow>;
@@ -64,6 +66,7 @@ export class Loaders {
     this.ruleTarget = this.rows(findRuleTargets);
     this.history = this.rows(listTargetHistories);
     this.reconciliations = this.rows(listReconciliations);
+    this.rulePreview = this.rows(findRulePreviews);
     this.settleRate = this.rows(measureSettleRates);
     this.ruleTargets = this.pages(listRuleTargets);
     this.runEvents = this.pages(listRunEvents);

@@ -23,7 +23,8 @@ export class RuleRunMutationResolver {
       createRuleRun(db, viewer, {
         projectId: input.projectId ?? 'default',
         channelId: input.channelId,
-        targets: input.targets ?? [],
+        ruleId: input.ruleId ?? null,
+        targets: input.targets ?? null,
         metadata: input.metadata,
         correlationId: input.correlationId ?? null,
         idempotencyKey: input.idempotencyKey ?? null,
@@ -47,8 +48,8 @@ export class RuleRunMutationResolver {
     @Arg('input', () => RuleRunInput, { description: 'The run to queue.' }) input: RuleRunInput,
     @Ctx() { db, viewer }: Context,
   ): Promise<RuleRunPayload> {
-    const { runId, idempotencyKey = null } = input;
-    return answer(() => queueRuleRun(db, viewer, { runId, idempotencyKey }));
+    const { runId, idempotencyKey = null, confirm = null } = input;
+    return answer(() => queueRuleRun(db, viewer, { runId, idempotencyKey, confirm }));
   }
 }
 

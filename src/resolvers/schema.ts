@@ -7,10 +7,12 @@ import { buildSchemaSync, type PubSub } from 'type-graphql';
 import { authoriseSchema } from './authorise.js';
 import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
+import { GuardrailResolver } from './guardrail.js';
 import { NodeResolver } from './node.js';
 import { OpsRunMutationResolver } from './ops-run-mutation.js';
 import { OpsRunResolver } from './ops-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
+import { RulePreviewResolver } from './rule-preview.js';
 import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
 import { RuleTargetResolver } from './rule-target.js';
@@ -41,10 +43,12 @@ export function buildGraphqlSchema(): GraphQLSchema {
     resolvers: [
       CatalogItemResolver,
       ChannelResolver,
+      GuardrailResolver,
       NodeResolver,
       OpsRunMutationResolver,
       OpsRunResolver,
       PricingRuleResolver,
+      RulePreviewResolver,
       RuleRunMutationResolver,
       RuleRunResolver,
       RuleTargetResolver,

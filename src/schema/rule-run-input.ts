@@ -60,9 +60,16 @@ export class CreateRuleRunInput {
   @Field(() => ID, { description: 'The channel that the prices go to.' })
   channelId!: string;
 
+  @Field(() => ID, {
+    nullable: true,
+    description:
+      'Either the rule that makes its targets: one for every catalog item whose price it changes …',
+  })
+  ruleId?: string | null;
+
   @Field(() => [RuleTargetInput], {
     nullable: true,
-    description: `Its targets, up to ${MAX_TARGETS_PER_CALL}; addRuleTargets adds more.`,
+    description: `… or the targets, up to ${MAX_TARGETS_PER_CALL}; addRuleTargets adds more.`,
   })
   targets?: RuleTargetInput[] | null;
 
@@ -97,4 +104,11 @@ export class RuleRunInput {
 
   @Field(() => String, { nullable: true, description: IDEMPOTENCY_KEY })
   idempotencyKey?: string | null;
+
+  @Field(() => String, {
+    nullable: true,
+    description:
+      'For queueRuleRun: the hash of the preview, to queue a run that is beyond the guardrails. Another hash than the preview has by now is refused.',
+  })
+  confirm?: string | null;
 }

@@ -22,6 +22,9 @@ export interface PoolUse {
   readonly waiting: number;
 }
 
+/** REPEATABLE READ: every statement of the transaction sees the same data. */
+export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ';
+
 const MAX_TRIES = 5;
 
 export class Database {
@@ -55,10 +58,14 @@ export class Database {
   }
 
   /** Runs `work` in a transaction, again from the start when it lost a race (deadlock, serialisation). */
-  async transaction<T>(actor: string, work: (connection: Connection) => Promise<T>): Promise<T> {
+  async transaction<T>(
+    actor: string,
+    work: (connection: Connection) => Promise<T>,
+    isolation: Isolation = 'READ COMMITTED',
+  ): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.#attempt(actor, work);
+        return await this.#attempt(actor, work, isolation);
       } catch (error) {
         if (attempt < MAX_TRIES && isRetryable(error)) continue;
         throw translateError(error);
@@ -66,12 +73,17 @@ export class Database {
     }
   }
 
-  async #attempt<T>(actor: string, work: (connection: Connection) => Promise<T>): Promise<T> {
+  async #attempt<T>(
+    actor: string,
+    work: (connection: Connection) => Promise<T>,
+    isolation: Isolation,
+  ): Promise<T> {
     const connection = await this.#pool.connect();
     let fault: Error | undefined;
     try {
       await connection.query(
-        `BEGIN; SELECT set_config('runledger.actor', ${connection.escapeLiteral(actor)}, true)`,
+        `BEGIN ISOLATION LEVEL ${isolation};
+         SELECT set_config('runledger.actor', ${connection.escapeLiteral(actor)}, true)`,
       );
       const result = await work(connection);
       await connection.query('COMMIT');

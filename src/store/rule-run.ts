@@ -2,16 +2,16 @@
 
 import { AppError } from '../errors.js';
 import { allowedEvents } from '../domain/machine.js';
-import { MAX_PAGE } from '../domain/page.js';
 import { ruleRunMachine, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
 import type { TargetInput } from '../domain/rule-target.js';
 import type { Viewer } from '../domain/viewer.js';
 import { translated, type Connection, type Database } from './db.js';
+import { requireWithinGuardrails } from './guardrail.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
 import { checkLabel, requireObject } from './input.js';
-import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
-import type { Prisma, RuleRun } from './prisma/client.js';
+import type { RuleRun } from './prisma/client.js';
+import { addTargetsByRule, requireUsableRule } from './rule-preview.js';
 import { insertTargets, requireTargets } from './rule-target.js';
 import { fireEvent, notFound } from './transition.js';
 
@@ -23,19 +23,19 @@ export type RuleRunRow = Omit<RuleRun, 'status' | 'metadata'> & {
 export interface NewRuleRun {
   readonly projectId: string;
   readonly channelId: string;
-  readonly targets: readonly TargetInput[];
+  /** Either this rule makes the targets, or they are given. */
+  readonly ruleId?: string | null;
+  readonly targets?: readonly TargetInput[] | null;
   readonly metadata: unknown;
   readonly correlationId: string | null;
   readonly idempotencyKey: string | null;
 }
 
-export interface RuleRunFilter {
-  readonly status?: readonly RuleRunStatus[] | null;
-  readonly projectId?: string | null;
-  readonly channelId?: string | null;
-  readonly createdAfter?: Date | null;
-  readonly createdBefore?: Date | null;
-  readonly correlationId?: string | null;
+export interface QueueRequest {
+  readonly runId: string;
+  readonly idempotencyKey: string | null;
+  /** The hash of the preview, from somebody who means it although it is beyond the guardrails. */
+  readonly confirm?: string | null;
 }
 
 export async function createRuleRun(db: Database, viewer: Viewer, input: NewRuleRun): Promise<RuleRunRow> {
@@ -43,34 +43,54 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
   if (input.correlationId !== null) checkLabel('correlationId', input.correlationId);
   const metadata = requireObject('metadata', input.metadata);
   const { idempotencyKey, ...request } = input;
-  const checked = requireTargets(input.targets, null);
+  const ruleId = requireOneOrigin(input);
+  const checked = requireTargets(input.targets ?? [], null);
   const id = newId();
-  const runId = await db.transaction(viewer.actor, async (connection) => {
-    const earlier = await reserveKey(
-      connection,
-      { tenantId: viewer.tenantId, operation: 'createRuleRun', key: idempotencyKey, request },
-      id,
-    );
-    if (earlier !== null) return earlier;
-    await requireChannel(connection, viewer, input.channelId);
-    await connection.query(
-      `INSERT INTO rule_run (id, tenant_id, project_id, channel_id, currency, actor, correlation_id, metadata)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-      [
+  const run = { id, tenantId: viewer.tenantId };
+  const runId = await db.transaction(
+    viewer.actor,
+    async (connection) => {
+      const earlier = await reserveKey(
+        connection,
+        { tenantId: viewer.tenantId, operation: 'createRuleRun', key: idempotencyKey, request },
         id,
-        viewer.tenantId,
-        input.projectId,
-        input.channelId,
-        checked.currency,
-        viewer.actor,
-        input.correlationId ?? id,
-        JSON.stringify(metadata),
-      ],
-    );
-    await insertTargets(connection, { id, tenantId: viewer.tenantId }, checked);
-    return id;
-  });
+      );
+      if (earlier !== null) return earlier;
+      await requireChannel(connection, viewer, input.channelId);
+      const rule = ruleId === null ? null : await requireUsableRule(connection, viewer, ruleId);
+      await connection.query(
+        `INSERT INTO rule_run
+           (id, tenant_id, project_id, channel_id, rule_id, rule_snapshot, priority, currency, actor, correlation_id, metadata)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+        [
+          id,
+          viewer.tenantId,
+          input.projectId,
+          input.channelId,
+          ruleId,
+          rule === null ? null : JSON.stringify(rule),
+          rule?.priority ?? 0,
+          checked.currency,
+          viewer.actor,
+          input.correlationId ?? id,
+          JSON.stringify(metadata),
+        ],
+      );
+      if (rule === null) await insertTargets(connection, run, checked);
+      else await addTargetsByRule(connection, run, rule);
+      return id;
+    },
+    // A preview and its hash are of one state of the catalog.
+    ruleId === null ? 'READ COMMITTED' : 'REPEATABLE READ',
+  );
   return requireRuleRun(db, viewer, runId);
+}
+
+function requireOneOrigin({ ruleId = null, targets = null }: NewRuleRun): string | null {
+  if ((ruleId === null) !== (targets === null)) return ruleId;
+  throw new AppError('INVALID_INPUT', 'Give either ruleId or targets: a run comes of one of them.', {
+    field: ['input', ruleId === null ? 'targets' : 'ruleId'],
+  });
 }
 
 export async function addRuleTargets(
@@ -95,6 +115,11 @@ export async function addRuleTargets(
         },
       );
     }
+    if (run.rule_id !== null) {
+      throw new AppError('INVALID_INPUT', 'The targets of this run come from its rule alone.', {
+        field: ['input', 'runId'],
+      });
+    }
     const checked = requireTargets(input.targets, run.currency);
     await connection.query('UPDATE rule_run SET currency = $2 WHERE id = $1', [
       input.runId,
@@ -105,12 +130,8 @@ export async function addRuleTargets(
   return requireRuleRun(db, viewer, input.runId);
 }
 
-export async function queueRuleRun(
-  db: Database,
-  viewer: Viewer,
-  input: { readonly runId: string; readonly idempotencyKey: string | null },
-): Promise<RuleRunRow> {
-  const { runId } = input;
+export async function queueRuleRun(db: Database, viewer: Viewer, input: QueueRequest): Promise<RuleRunRow> {
+  const { runId, confirm = null } = input;
   await db.transaction(viewer.actor, async (connection) => {
     const run = await lockRuleRun(connection, viewer, runId);
     const earlier = await reserveKey(
@@ -119,16 +140,12 @@ export async function queueRuleRun(
         tenantId: viewer.tenantId,
         operation: 'queueRuleRun',
         key: input.idempotencyKey,
-        request: { runId },
+        request: { runId, confirm: confirm ?? undefined },
       },
       runId,
     );
     if (earlier !== null) return;
-    if (run.status === 'PREVIEW' && run.total_count === 0) {
-      throw new AppError('INVALID_INPUT', 'The run has no targets: add some before it is queued.', {
-        field: ['input', 'runId'],
-      });
-    }
+    if (run.status === 'PREVIEW') await requireQueueable(connection, viewer, run, confirm);
     await fireEvent(connection, {
       machine: ruleRunMachine,
       tenantId: viewer.tenantId,
@@ -141,6 +158,23 @@ export async function queueRuleRun(
     );
   });
   return requireRuleRun(db, viewer, runId);
+}
+
+/** Leaves the preview that the run goes ahead with in its row. */
+async function requireQueueable(
+  connection: Connection,
+  { tenantId }: Viewer,
+  { id, total_count: targets, kept_hash: keptHash }: LockedRun,
+  confirm: string | null,
+): Promise<void> {
+  if (targets === 0) {
+    throw new AppError('INVALID_INPUT', 'The run has no targets: add some before it is queued.', {
+      field: ['input', 'runId'],
+    });
+  }
+  const preview = await requireWithinGuardrails(connection, { id, tenantId, keptHash }, confirm);
+  if (preview === null) return;
+  await connection.query('UPDATE rule_run SET preview = $2 WHERE id = $1', [id, JSON.stringify(preview)]);
 }
 
 export async function findRuleRun(db: Database, viewer: Viewer, id: string): Promise<RuleRunRow | null> {
@@ -156,25 +190,6 @@ export async function findRuleRuns(
     db.prisma.ruleRun.findMany({ where: { id: { in: ids.filter(isUuid) }, tenantId: viewer.tenantId } }),
   );
   return new Map(rows.map((row) => [row.id, toRow(row)]));
-}
-
-export async function listRuleRuns(
-  db: Database,
-  viewer: Viewer,
-  request: { readonly first: number; readonly after: string | null; readonly filter: RuleRunFilter },
-): Promise<Page<RuleRunRow>> {
-  checkFirst(request.first, MAX_PAGE);
-  const where = toWhere(viewer, request.filter);
-  if (request.after !== null) where.id = { lt: decodeRunCursor(request.after) };
-  const rows = await translated(
-    // Ids grow with time: newest first.
-    db.prisma.ruleRun.findMany({ where, orderBy: { id: 'desc' }, take: request.first + 1 }),
-  );
-  return toPage(rows.map(toRow), request.first, request.after);
-}
-
-export function countRuleRuns(db: Database, viewer: Viewer, filter: RuleRunFilter): Promise<number> {
-  return translated(db.prisma.ruleRun.count({ where: toWhere(viewer, filter) }));
 }
 
 /** How far back the rate of a run is measured: in time, and in lines of its ledger. */
@@ -202,10 +217,6 @@ export async function measureSettleRates(
   return new Map(rows.map(({ id, rate }) => [id, rate]));
 }
 
-export function runCursor(run: { readonly id: string }): string {
-  return encodeCursor(run.id);
-}
-
 export function countsOf(run: RuleRunRow): TargetCounts {
   return {
     total: run.totalCount,
@@ -225,17 +236,19 @@ async function requireRuleRun(db: Database, viewer: Viewer, id: string): Promise
   return run;
 }
 
-async function lockRuleRun(
-  connection: Connection,
-  viewer: Viewer,
-  id: string,
-): Promise<{ status: RuleRunStatus; currency: string | null; total_count: number }> {
-  const { rows } = await connection.query<{
-    status: RuleRunStatus;
-    currency: string | null;
-    total_count: number;
-  }>(
-    'SELECT status, currency, total_count FROM rule_run WHERE id = $1 AND tenant_id = $2 FOR NO KEY UPDATE',
+interface LockedRun {
+  readonly id: string;
+  readonly status: RuleRunStatus;
+  readonly rule_id: string | null;
+  readonly kept_hash: string | null;
+  readonly currency: string | null;
+  readonly total_count: number;
+}
+
+async function lockRuleRun(connection: Connection, viewer: Viewer, id: string): Promise<LockedRun> {
+  const { rows } = await connection.query<LockedRun>(
+    `SELECT id, status, rule_id, preview ->> 'hash' AS kept_hash, currency, total_count
+     FROM rule_run WHERE id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
     [isUuid(id) ? id : null, viewer.tenantId],
   );
   if (!rows[0]) throw notFound('Rule run', id, ['input', 'runId']);
@@ -250,34 +263,6 @@ async function requireChannel(connection: Connection, viewer: Viewer, id: string
   if (rowCount !== 1) throw notFound('Channel', id, ['input', 'channelId']);
 }
 
-function toRow(row: RuleRun): RuleRunRow {
+export function toRow(row: RuleRun): RuleRunRow {
   return { ...row, status: row.status as RuleRunStatus, metadata: row.metadata as Record<string, unknown> };
-}
-
-function toWhere(viewer: Viewer, filter: RuleRunFilter): Prisma.RuleRunWhereInput {
-  const { status, projectId, channelId, correlationId, createdAfter, createdBefore } = filter;
-  const where: Prisma.RuleRunWhereInput = { tenantId: viewer.tenantId };
-  if (status) where.status = { in: [...status] };
-  if (isGiven(projectId)) where.projectId = projectId;
-  if (isGiven(channelId)) where.channelId = isUuid(channelId) ? channelId : { in: [] };
-  if (isGiven(correlationId)) where.correlationId = correlationId;
-  if (createdAfter || createdBefore) {
-    where.createdAt = {
-      // Rows have microseconds, clients see milliseconds: a run is not after the time that it shows.
-      ...(createdAfter ? { gte: new Date(createdAfter.getTime() + 1) } : {}),
-      ...(createdBefore ? { lt: createdBefore } : {}),
-    };
-  }
-  return where;
-}
-
-function isGiven<T>(value: T | null | undefined): value is T {
-  return value !== null && value !== undefined;
-}
-
-function decodeRunCursor(cursor: string): string {
-  const id = decodeCursor(cursor, 1)[0]!;
-  if (!isUuid(id))
-    throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
-  return id;
 }

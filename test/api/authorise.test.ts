@@ -37,6 +37,7 @@ const FOR_ADMINS = new Set([
   'Mutation.testChannel',
   'Mutation.savePricingRule',
   'Mutation.importCatalogItems',
+  'Mutation.saveGuardrails',
 ]);
 
 const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {

@@ -193,7 +193,7 @@ describe('a run', () => {
       metadata,
     });
     expect(await runOf(id)).toMatchObject({ projectId: 'spring', correlationId: 'batch-9', metadata });
-    const bare = await makeRun(operator, api.world.home, { projectId: null, targets: null, metadata: null });
+    const bare = await makeRun(operator, api.world.home, { projectId: null, targets: [], metadata: null });
     expect(await runOf(bare)).toMatchObject({ projectId: 'default', metadata: {}, counts: { total: 0 } });
   });
 

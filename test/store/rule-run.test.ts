@@ -4,15 +4,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '../../src/store/id.js';
 import {
   addRuleTargets,
-  countRuleRuns,
   countsOf,
   createRuleRun,
   findRuleRun,
-  listRuleRuns,
   queueRuleRun,
-  runCursor,
-  type RuleRunFilter,
 } from '../../src/store/rule-run.js';
+import { countRuleRuns, listRuleRuns, runCursor, type RuleRunFilter } from '../../src/store/rule-run-list.js';
 import { listRuleTargets, targetCursor, type TargetPageRequest } from '../../src/store/rule-target.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {

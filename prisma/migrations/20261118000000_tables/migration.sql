@@ -11,6 +11,8 @@ CREATE TYPE "circuit_state" AS ENUM ('CLOSED', 'OPEN', 'HALF_OPEN');
 CREATE TABLE "tenant" (
     "id" TEXT NOT NULL,
     "name" TEXT NOT NULL,
+    "max_targets" INTEGER NOT NULL DEFAULT 1000000,
+    "max_change_percent" DOUBLE PRECISION NOT NULL DEFAULT 5000,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
 
     CONSTRAINT "tenant_pkey" PRIMARY KEY ("id")
@@ -137,6 +139,7 @@ CREATE TABLE "rule_run" (
     "channel_id" UUID NOT NULL,
     "rule_id" UUID,
     "rule_snapshot" JSONB,
+    "preview" JSONB,
     "status" TEXT NOT NULL DEFAULT 'PREVIEW',
     "status_from" TEXT,
     "currency" CHAR(3),
@@ -496,3 +499,5 @@ INSERT INTO "tenant" ("id", "name") VALUES ('default', 'Default');
 ALTER TABLE "catalog_item" ADD CONSTRAINT "catalog_item_amounts" CHECK (
   "unit_amount" BETWEEN 0 AND 9007199254740991
   AND ("cost_amount" IS NULL OR "cost_amount" BETWEEN 0 AND 9007199254740991));
+
+ALTER TABLE "tenant" ADD CONSTRAINT "tenant_guardrails" CHECK ("max_targets" >= 0 AND "max_change_percent" >= 0);

@@ -1,0 +1,46 @@
+// Guardrails: how much a run may change before somebody has to say that they mean it. A tenant has its own;
+// the defaults let any ordinary run pass, and stop a price that was taken for another unit (100 times as much).
+
+export interface Guardrails {
+  readonly maxTargets: number;
+  /** Of any one target, up or down. */
+  readonly maxChangePercent: number;
+}
+
+export const GUARDRAIL_NAMES = ['MAX_TARGETS', 'MAX_CHANGE'] as const;
+export type GuardrailName = (typeof GUARDRAIL_NAMES)[number];
+
+export interface Exceeded {
+  readonly guardrail: GuardrailName;
+  readonly limit: number;
+  readonly actual: number;
+}
+
+export interface RunSize {
+  readonly count: number;
+  readonly minChangePercent: number | null;
+  readonly maxChangePercent: number | null;
+  /** How many targets change by more than is allowed, counted exactly. */
+  readonly overChange: number;
+}
+
+export function findExceeded({ maxTargets, maxChangePercent }: Guardrails, run: RunSize): Exceeded[] {
+  const exceeded: Exceeded[] = [];
+  if (run.count > maxTargets) {
+    exceeded.push({ guardrail: 'MAX_TARGETS', limit: maxTargets, actual: run.count });
+  }
+  if (run.overChange > 0) {
+    const actual = Math.max(Math.abs(run.minChangePercent ?? 0), Math.abs(run.maxChangePercent ?? 0));
+    exceeded.push({ guardrail: 'MAX_CHANGE', limit: maxChangePercent, actual });
+  }
+  return exceeded;
+}
+
+const WORDS: Readonly<Record<GuardrailName, (exceeded: Exceeded) => string>> = {
+  MAX_TARGETS: ({ limit, actual }) => `${actual} targets are more than ${limit}`,
+  MAX_CHANGE: ({ limit, actual }) => `a price changes by ${actual} %, more than ${limit} %`,
+};
+
+export function describeExceeded(exceeded: readonly Exceeded[]): string {
+  return exceeded.map((each) => WORDS[each.guardrail](each)).join('; ');
+}
