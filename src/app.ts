@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import { Authenticator } from './app/authenticate.js';
 import { ChannelAccess } from './app/channels.js';
 import { seedDemo } from './app/demo.js';
+import { opsWebhook } from './app/ops-webhook.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
@@ -187,6 +188,7 @@ export class App {
       serveGraphql: role !== 'runner',
       authenticate: (credentials) => authenticator.authenticate(credentials),
       createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, viewer }),
+      webhook: opsWebhook(db, this.#config.webhookSecret),
       isReady: () => checkReadiness(db, listener),
       metrics,
       log: this.#log,

@@ -24,8 +24,10 @@ import { createApollo } from './apollo.js';
 import { credentialsFromRequest, type Credentials } from './auth.js';
 import { ErrorPresenter, httpStatusOf } from './errors.js';
 import { Health, type Readiness } from './health.js';
+import { InFlight } from './in-flight.js';
 import { renderLandingPage } from './landing-page.js';
 import { DEFAULT_LIMITS, type Limits } from './limits.js';
+import { OpsWebhook, type OpsWebhookOptions } from './ops-webhook.js';
 import { Metrics } from './metrics.js';
 import { SubscriptionExecutor } from './subscription.js';
 import { SubscriptionSockets } from './websocket.js';
@@ -39,6 +41,8 @@ export interface ServerOptions {
   /** The context value of one operation, or of one event of a subscription. */
   readonly createContext: (viewer: Viewer) => object | Promise<object>;
   readonly isReady: () => Promise<Readiness>;
+  /** Served at /hooks/ops, beside GraphQL. */
+  readonly webhook?: OpsWebhookOptions;
   /** Shown at /metrics. */
   readonly metrics?: Metrics;
   readonly log: Logger;
@@ -190,6 +194,8 @@ export class GraphqlServer {
       onRequest: (request, reply) => this.admit(request, reply),
       handler: runGraphql,
     });
+    const { webhook } = this.options;
+    if (webhook) new OpsWebhook(webhook).addTo(this.http, (reply) => this.enter(reply));
   }
 
   private addMetricsRoute(metrics: Metrics): void {
@@ -205,15 +211,20 @@ export class GraphqlServer {
       void reply.headers({ 'content-security-policy': contentSecurityPolicy, 'cache-control': 'no-store' });
       return reply.type('text/html; charset=utf-8').send(html);
     }
+    this.enter(reply);
+    const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
+    const viewer = await this.options.authenticate(credentialsFromRequest(caller));
+    this.contexts.set(request, await this.options.createContext(viewer));
+    return undefined;
+  }
+
+  /** Refuses new work while the server drains; what is let in is waited for. */
+  private enter(reply: FastifyReply): void {
     if (this.health.draining) {
       void reply.header('connection', 'close');
       throw new AppError('UNAVAILABLE', 'The server is stopping; send the request again.');
     }
     this.inFlight.track(reply);
-    const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
-    const viewer = await this.options.authenticate(credentialsFromRequest(caller));
-    this.contexts.set(request, await this.options.createContext(viewer));
-    return undefined;
   }
 
   /**
@@ -274,31 +285,6 @@ export class GraphqlServer {
     if (!this.servesGraphql || pathOf(request.url ?? '') !== PATH)
       return refuseUpgrade(socket, '404 Not Found');
     this.sockets.accept(request, socket, head);
-  }
-}
-
-/** Counts the requests whose response is not yet on its way. */
-class InFlight {
-  private count = 0;
-  private whenNone: (() => void) | null = null;
-
-  track(reply: FastifyReply): void {
-    this.count += 1;
-    reply.raw.once('close', () => {
-      this.count -= 1;
-      if (this.count === 0) this.whenNone?.();
-    });
-  }
-
-  async settled(withinMs: number): Promise<void> {
-    if (this.count === 0) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, withinMs);
-      this.whenNone = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
   }
 }
 

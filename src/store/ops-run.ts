@@ -48,6 +48,8 @@ export interface NewOpsRun {
   readonly priority: number;
   readonly onStale: StaleAction;
   readonly maxAttempts: number;
+  /** Answer the run of a key that was used, also when it was used for another request. */
+  readonly sameKeyIsSameRun?: boolean;
 }
 
 /** The claim that a worker reports under; `attempt` tells two claims by one worker id apart. */
@@ -85,7 +87,7 @@ export async function queueOpsRun(db: Database, viewer: Viewer, input: NewOpsRun
     input.priority,
     input.onStale,
     input.maxAttempts,
-    true,
+    input.sameKeyIsSameRun !== true,
   ]);
   return rows[0]!;
 }
