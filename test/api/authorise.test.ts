@@ -1,6 +1,7 @@
-// Roles, over HTTP and with real keys: every field of Query and Mutation is called as each role, whatever
+// Roles, with real keys: every field of Query, Mutation and Subscription is called as each role, whatever
 // fields there are. What a role may not call is FORBIDDEN before anything else is looked at.
 import {
+  buildSchema,
   isEnumType,
   isInputObjectType,
   isLeafType,
@@ -15,6 +16,7 @@ import {
 } from 'graphql';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ROLES, type Role } from '../../src/domain/viewer.js';
+import { authoriseSchema } from '../../src/resolvers/authorise.js';
 import { buildGraphqlSchema } from '../../src/resolvers/schema.js';
 import { startApi, type ApiClient, type TestApi } from './support.js';
 
@@ -47,6 +49,14 @@ const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {
   WORKER: (field) => FOR_WORKERS.has(field),
 };
 
+const SCALARS: Readonly<Record<string, string>> = {
+  ID: '"x"',
+  String: '"x"',
+  Boolean: 'true',
+  JSON: '{}',
+  DateTime: '"2030-01-01T00:00:00Z"',
+};
+
 /** The shortest value that fits a type; ids are those of nothing. */
 function literalOf(type: GraphQLInputType): string {
   if (isNonNullType(type)) return literalOf(type.ofType);
@@ -56,13 +66,7 @@ function literalOf(type: GraphQLInputType): string {
     const fields = Object.values(type.getFields()).filter(isRequiredInputField);
     return `{ ${fields.map((field) => `${field.name}: ${literalOf(field.type)}`).join(', ')} }`;
   }
-  return type.name === 'JSON'
-    ? '{}'
-    : type.name === 'Boolean'
-      ? 'true'
-      : ['ID', 'String'].includes(type.name)
-        ? '"x"'
-        : '1';
+  return SCALARS[type.name] ?? '1';
 }
 
 function callOf(kind: string, field: GraphQLField<unknown, unknown>): string {
@@ -80,6 +84,7 @@ function fieldsOf(root: GraphQLObjectType | null | undefined): { name: string; c
 
 const schema = buildGraphqlSchema();
 const overHttp = [...fieldsOf(schema.getQueryType()), ...fieldsOf(schema.getMutationType())];
+const overSockets = fieldsOf(schema.getSubscriptionType());
 
 let api: TestApi;
 const clients = new Map<Role, ApiClient>();
@@ -97,4 +102,17 @@ describe.each(ROLES)('%s', (role) => {
     expect(forbidden).toBe(!MAY_CALL[role](name));
     for (const error of errors ?? []) expect(error.extensions.code).not.toBe('INTERNAL');
   });
+
+  // A subscription that is let through to something that exists would wait for its first event.
+  const telling = overSockets.filter(({ name, call }) => !MAY_CALL[role](name) || call.includes('"x"'));
+  test.each(telling)('$name', async ({ name, call }) => {
+    const { value } = await clients.get(role)!.stream(call).next();
+    const code = MAY_CALL[role](name) ? 'NOT_FOUND' : 'FORBIDDEN';
+    expect(value.errors).toMatchObject([{ extensions: { code } }]);
+  });
+});
+
+test('a field that does not say what it needs stops the schema', () => {
+  const open = buildSchema('type Query { secret: String } type Mutation { change: Int }');
+  expect(() => authoriseSchema(open)).toThrow('Query.secret does not declare the access it needs');
 });

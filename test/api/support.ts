@@ -58,6 +58,14 @@ export class ApiClient {
     document: TypedDocumentString<Data, Variables>,
     variables: Variables,
   ): AsyncIterableIterator<FormattedExecutionResult<Data, unknown>> {
+    return this.stream<Data>(textOf(document), variables as Record<string, unknown>);
+  }
+
+  /** Any subscription, valid or not. */
+  stream<Data>(
+    query: string,
+    variables: Record<string, unknown> = {},
+  ): AsyncIterableIterator<FormattedExecutionResult<Data, unknown>> {
     const socket = createClient({
       url: this.url.replace('http', 'ws'),
       webSocketImpl: WebSocket,
@@ -65,10 +73,7 @@ export class ApiClient {
       retryAttempts: 0,
     });
     this.sockets.push(socket);
-    return socket.iterate<Data>({
-      query: textOf(document),
-      variables: { ...variables } as Record<string, unknown>,
-    });
+    return socket.iterate<Data>({ query, variables });
   }
 
   async close(): Promise<void> {
