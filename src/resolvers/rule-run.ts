@@ -99,8 +99,10 @@ export class RuleRunResolver {
     const request = { first: first ?? TARGETS_PER_PAGE, after, status };
     const page = await loaders.ruleTargets.load(run.id, request);
     // The run carries the counts: nothing needs to be counted.
-    const totalCount = async () => countOf(run.counts, status);
-    return { ...connect(page, showRuleTarget, targetCursor), totalCount };
+    return {
+      ...connect(page, showRuleTarget, targetCursor),
+      totalCount: async () => countOf(run.counts, status),
+    };
   }
 
   @FieldResolver(() => [ReconciliationReport], {
