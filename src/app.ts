@@ -8,6 +8,7 @@ import { Authenticator } from './app/authenticate.js';
 import { ChannelAccess } from './app/channels.js';
 import { seedDemo } from './app/demo.js';
 import { opsWebhook } from './app/ops-webhook.js';
+import { pipelineKinds } from './app/pipeline.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
@@ -41,6 +42,7 @@ type Stop = () => Promise<void>;
 interface Parts {
   readonly db: Database;
   readonly listener: BellListener;
+  readonly sandbox: LocalSandbox | null;
   readonly channels: ChannelAccess;
   readonly metrics: Metrics;
 }
@@ -106,7 +108,7 @@ export class App {
     const listener = await this.#startListener(url);
     const metrics = this.#measure(db, listener);
     const channels = new ChannelAccess(this.#config, secrets, sandbox);
-    const parts = { db, listener, channels, metrics };
+    const parts = { db, listener, sandbox, channels, metrics };
     await this.#startServer(parts);
     if (this.#config.role !== 'api') this.#startRunner(parts);
   }
@@ -204,7 +206,7 @@ export class App {
     return [staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log)];
   }
 
-  #startRunner({ db, listener, channels, metrics }: Parts): void {
+  #startRunner({ db, listener, sandbox, channels, metrics }: Parts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
     const observer = metrics.runner;
@@ -217,7 +219,8 @@ export class App {
       log,
       observer,
     });
-    const runner = new Runner({ db, kinds: [ruleTargets], jobs: this.#jobs(db), workers, log, observer });
+    const kinds = [ruleTargets, ...pipelineKinds(db, this.#config, sandbox, log)];
+    const runner = new Runner({ db, kinds, jobs: this.#jobs(db), workers, log, observer });
     const forget = listener.onBell(() => runner.wake());
     runner.start();
     this.#runner = runner;

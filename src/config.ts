@@ -31,6 +31,10 @@ export interface Config {
   /** How long a worker of an ops run may be silent. */
   readonly staleRunMs: number;
   readonly circuitOpenMs: number;
+  /** After how long without progress a partition counts as stuck. */
+  readonly stuckMs: number;
+  /** Where sources may read files from; null: nowhere. */
+  readonly filesDir: string | null;
   /** Loops per process. */
   readonly workers: number;
   readonly logLevel: LogLevel;
@@ -71,6 +75,11 @@ function isDatabaseUrl(value: string): boolean {
   return /^postgres(ql)?:\/\//.test(value) && !/\s/.test(value) && URL.canParse(value);
 }
 
+const DIRECTORY: Variable<string> = {
+  schema: z.string().refine((value) => value.trim() === value && !value.includes('\0')),
+  allowed: 'a directory path',
+};
+
 const VARIABLES = {
   HOST: { schema: z.string().refine(isHost), allowed: 'a host name or an IP address, without a port' },
   PORT: integer(0, 65_535),
@@ -79,10 +88,7 @@ const VARIABLES = {
     allowed: 'a URL that begins with postgres:// or postgresql://',
     secret: true,
   },
-  RUNLEDGER_DATA_DIR: {
-    schema: z.string().refine((value) => value.trim() === value && !value.includes('\0')),
-    allowed: 'a directory path',
-  },
+  RUNLEDGER_DATA_DIR: DIRECTORY,
   RUNLEDGER_ROLE: oneOf('all', 'api', 'runner'),
   RUNLEDGER_API_KEY: {
     schema: z.string().regex(/^\S{8,512}$/),
@@ -120,6 +126,8 @@ const VARIABLES = {
   RUNLEDGER_STALE_CLAIM_MS: integer(1, DAY_MS),
   RUNLEDGER_STALE_RUN_MS: integer(1, DAY_MS),
   RUNLEDGER_CIRCUIT_OPEN_MS: integer(1, DAY_MS),
+  RUNLEDGER_STUCK_MS: integer(1, DAY_MS),
+  RUNLEDGER_FILES_DIR: DIRECTORY,
   RUNLEDGER_WORKERS: integer(1, 64),
   RUNLEDGER_LOG_LEVEL: oneOf('trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'),
 } satisfies Record<string, Variable<unknown>>;
@@ -200,6 +208,8 @@ function assemble(values: Values): Config {
     staleClaimMs: values.RUNLEDGER_STALE_CLAIM_MS ?? 300_000,
     staleRunMs: values.RUNLEDGER_STALE_RUN_MS ?? 1_800_000,
     circuitOpenMs: values.RUNLEDGER_CIRCUIT_OPEN_MS ?? 60_000,
+    stuckMs: values.RUNLEDGER_STUCK_MS ?? 600_000,
+    filesDir: values.RUNLEDGER_FILES_DIR === undefined ? null : resolve(values.RUNLEDGER_FILES_DIR),
     workers: values.RUNLEDGER_WORKERS ?? 4,
     logLevel: values.RUNLEDGER_LOG_LEVEL ?? 'info',
   });

@@ -27,6 +27,7 @@ const INTEGERS = [
   'RUNLEDGER_STALE_CLAIM_MS',
   'RUNLEDGER_STALE_RUN_MS',
   'RUNLEDGER_CIRCUIT_OPEN_MS',
+  'RUNLEDGER_STUCK_MS',
   'RUNLEDGER_WORKERS',
 ];
 
@@ -49,6 +50,8 @@ describe('defaults', () => {
       staleClaimMs: 300000,
       staleRunMs: 1800000,
       circuitOpenMs: 60000,
+      stuckMs: 600000,
+      filesDir: null,
       workers: 4,
       logLevel: 'info',
     });
@@ -98,6 +101,8 @@ test('every variable reaches its place', () => {
     RUNLEDGER_STALE_CLAIM_MS: '6',
     RUNLEDGER_STALE_RUN_MS: '9',
     RUNLEDGER_CIRCUIT_OPEN_MS: '7',
+    RUNLEDGER_STUCK_MS: '10',
+    RUNLEDGER_FILES_DIR: '/srv/feeds',
     RUNLEDGER_WORKERS: '8',
     RUNLEDGER_LOG_LEVEL: 'silent',
   });
@@ -118,6 +123,8 @@ test('every variable reaches its place', () => {
     staleClaimMs: 6,
     staleRunMs: 9,
     circuitOpenMs: 7,
+    stuckMs: 10,
+    filesDir: '/srv/feeds',
     workers: 8,
     logLevel: 'silent',
   });

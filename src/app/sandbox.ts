@@ -3,7 +3,6 @@
 // its memory, and each reaches its own, so that none depends on another's being alive.
 
 import type { Config } from '../config.js';
-import type { StoredChannel } from '../domain/channel.js';
 import { startSandbox, type Sandbox } from '../sandbox/server.js';
 import { registerChannel, registerSource } from '../store/channel.js';
 import type { Database } from '../store/db.js';
@@ -12,9 +11,17 @@ import { StoredSandboxState } from '../store/sandbox-state.js';
 const TENANT = 'default';
 const NAME = 'sandbox';
 
+/** Large enough for several partitions; every record changes once in a quarter of an hour. */
+const FEED = { size: 600, period: 900 };
+
+interface Registered {
+  readonly channelId: string;
+  readonly sourceId: string;
+}
+
 export class LocalSandbox {
   readonly #sandbox: Sandbox;
-  readonly #channelId: string;
+  readonly #registered: Registered;
 
   static async open(db: Database, config: Config): Promise<LocalSandbox> {
     const { restorePerSecond } = config.sandbox;
@@ -30,14 +37,16 @@ export class LocalSandbox {
     }
   }
 
-  private constructor(sandbox: Sandbox, channelId: string) {
+  private constructor(sandbox: Sandbox, registered: Registered) {
     this.#sandbox = sandbox;
-    this.#channelId = channelId;
+    this.#registered = registered;
   }
 
-  /** A channel's config; the sandbox's has the address of whichever process registered it last. */
-  configOf({ id, config }: StoredChannel): unknown {
-    return id === this.#channelId ? { ...(config as object), ...channelConfig(this.#sandbox) } : config;
+  /** A channel's or a source's config; the sandbox's has the address of whichever process registered it last. */
+  configOf({ id, config }: { readonly id: string; readonly config: unknown }): unknown {
+    const { channelId, sourceId } = this.#registered;
+    if (id === channelId) return { ...(config as object), ...channelConfig(this.#sandbox) };
+    return id === sourceId ? { ...(config as object), ...sourceConfig(this.#sandbox) } : config;
   }
 
   stop(): Promise<void> {
@@ -45,16 +54,18 @@ export class LocalSandbox {
   }
 }
 
-async function register(db: Database, sandbox: Sandbox): Promise<string> {
-  await registerSource(db, { tenantId: TENANT, name: NAME, kind: 'nivoda', config: { url: sandbox.url } });
-  return registerChannel(db, {
-    tenantId: TENANT,
-    name: NAME,
-    kind: 'shopify',
-    config: channelConfig(sandbox),
-  });
+async function register(db: Database, sandbox: Sandbox): Promise<Registered> {
+  const common = { tenantId: TENANT, name: NAME };
+  return {
+    sourceId: await registerSource(db, { ...common, kind: 'nivoda', config: sourceConfig(sandbox) }),
+    channelId: await registerChannel(db, { ...common, kind: 'shopify', config: channelConfig(sandbox) }),
+  };
 }
 
 function channelConfig({ adminUrl, accessToken }: Sandbox): Record<string, string> {
   return { endpoint: adminUrl, accessToken };
+}
+
+function sourceConfig(sandbox: Sandbox): Record<string, string> {
+  return { ...sandbox.feedConfig('diamonds', FEED) };
 }

@@ -2,9 +2,9 @@
 // PostgreSQL can store. Pure; every source passes its records through here, so that one bad record is set
 // aside alone and never takes its page with it.
 
+import { MAX_EXTERNAL_ID_LENGTH } from '../domain/external-id.js';
 import type { FeedRecord } from './source.js';
 
-const MAX_ID_LENGTH = 255;
 const MAX_JSON_LENGTH = 256 * 1024;
 const MAX_DEPTH = 64;
 /** Enough of an unusable record to recognise it by. */
@@ -35,7 +35,9 @@ function faultOf(payload: unknown, json: string, id: unknown): string | null {
 
 function isId(id: unknown): boolean {
   if (typeof id === 'number') return Number.isSafeInteger(id);
-  return typeof id === 'string' && id.trim() !== '' && id.length <= MAX_ID_LENGTH && !/\p{Cc}/u.test(id);
+  return (
+    typeof id === 'string' && id.trim() !== '' && id.length <= MAX_EXTERNAL_ID_LENGTH && !/\p{Cc}/u.test(id)
+  );
 }
 
 // JSON.stringify writes a NUL and a lone surrogate as escapes, and a backslash of the text as two.

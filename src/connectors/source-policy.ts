@@ -2,11 +2,9 @@
 // `policy`; what does not is the default. Retries are the runner's; the plan is the connector's.
 
 import { z } from 'zod';
+import { MAX_DELIVERIES } from '../domain/partition.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { POLICY_SETTINGS } from './policy.js';
-
-/** A page is delivered this often before its partition fails. */
-export const MAX_DELIVERIES = 5;
 
 export interface PlanPolicy {
   /** Records a page. */

@@ -1,6 +1,7 @@
 // A partition of a pipeline run: one range of the feed, read page by page. Owns its machine.
 
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
+import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
 
 export const partitionMachine = defineMachine({
   name: 'partition',
@@ -29,3 +30,52 @@ export const partitionMachine = defineMachine({
 
 export type PartitionStatus = StateOf<typeof partitionMachine>;
 export type PartitionEvent = EventOf<typeof partitionMachine>;
+
+/** A page is delivered this often, whatever became of it, before its partition fails. */
+export const MAX_DELIVERIES = 5;
+
+/** What is known of a partition between two of its pages. */
+export interface PartitionReading {
+  /** Records that its pages went past. */
+  readonly offset: number;
+  /** Of those, records that the run had before. */
+  readonly duplicated: number;
+  /** As counted by the source; null when it does not count. */
+  readonly total: number | null;
+  readonly limit: number;
+}
+
+const TOLERATED_PAGES = 10;
+
+/** Why reading on would never end; null while there is no sign of it. */
+export function findEndlessness({ offset, duplicated, total, limit }: PartitionReading): string | null {
+  const tolerated = TOLERATED_PAGES * limit;
+  if (duplicated > tolerated && duplicated > offset - duplicated) {
+    return `the source repeats itself: ${duplicated} of the ${offset} records it gave had been read before`;
+  }
+  if (total !== null && offset > 2 * total + tolerated) {
+    return `the source does not end: it counted ${total} records and has given ${offset}`;
+  }
+  return null;
+}
+
+/** Records that the source counted and did not give, when it says that there are no more. */
+export function countMissing({ offset, duplicated, total }: Omit<PartitionReading, 'limit'>): number {
+  return total === null ? 0 : Math.max(0, total - (offset - duplicated));
+}
+
+/** What a source's failure looks like from here. */
+export type DeliveryFailure =
+  | { readonly kind: 'permanent' }
+  | { readonly kind: 'transient'; readonly throttled: boolean; readonly retryAfterMs?: number };
+
+/** How long to wait after delivery number `attempts` failed; null when it was the last. */
+export function delayOfNextDelivery(
+  failure: DeliveryFailure,
+  attempts: number,
+  policy: RetryPolicy,
+  random: () => number,
+): number | null {
+  if (failure.kind === 'permanent' || isExhausted(policy, attempts)) return null;
+  return failure.retryAfterMs ?? nextDelayMs(policy, attempts, failure.throttled, random);
+}

@@ -71,3 +71,40 @@ export const pipelineRunMachine = defineMachine({
 
 export type PipelineRunStatus = StateOf<typeof pipelineRunMachine>;
 export type PipelineRunEvent = EventOf<typeof pipelineRunMachine>;
+
+export const PIPELINE_RUN_TYPES = ['full', 'incremental'] as const;
+export type PipelineRunType = (typeof PIPELINE_RUN_TYPES)[number];
+
+/** Sources whose runs somebody else drives, by SQL; the runner leaves them alone. */
+export const EXTERNAL_SOURCE_KIND = 'external';
+
+/** Raw items that one transaction consolidates. */
+export const CONSOLIDATION_BATCH = 2_000;
+
+/** Batches that may break in a row before the run fails. */
+export const MAX_CONSOLIDATION_ATTEMPTS = 3;
+
+/** Up to this share of missing records, what a full run did not see is taken to be gone. */
+const TOLERATED_SHORTFALL = 0.01;
+
+export interface PipelineRunReading {
+  readonly runType: PipelineRunType;
+  readonly failedWorkers: number;
+  readonly recordsProcessed: number;
+  readonly recordsMissing: number;
+}
+
+/**
+ * Why what a run did not see may still be there; null when it is gone. Only a full run looks at everything,
+ * and only one that read all of what the source counted can tell. A feed that changes while it is read
+ * always lacks a few.
+ */
+export function findBlindness(run: PipelineRunReading): string | null {
+  const { runType, failedWorkers, recordsProcessed, recordsMissing } = run;
+  if (runType !== 'full') return 'an incremental run looks only at what changed';
+  if (failedWorkers > 0) return `${failedWorkers} partitions were not read to their end`;
+  if (recordsMissing > Math.floor(recordsProcessed * TOLERATED_SHORTFALL)) {
+    return `${recordsMissing} records that the source counted never came`;
+  }
+  return null;
+}

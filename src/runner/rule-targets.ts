@@ -2,18 +2,23 @@
 // which run is served and how much of it is taken at once.
 
 import type { OpenedChannel } from '../connectors/registry.js';
+import type { StoredChannel } from '../domain/channel.js';
 import { DEFAULT_RETRY_POLICY } from '../domain/retry-policy.js';
 import { AppError } from '../errors.js';
 import { claimTargets, findClaimableRun, nextClaimDelayMs, type ClaimableRun } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
+import { readChannelConfig } from '../store/channel-config.js';
 import type { SecretBox } from '../store/secret-box.js';
-import { ChannelCache, type OpenChannel } from './channel-cache.js';
+import { ConnectorCache } from './connector-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 import { RuleTargetWork } from './rule-target-work.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
+
+/** Throws INVALID_INPUT when the configuration cannot be used. */
+export type OpenChannel = (stored: StoredChannel) => OpenedChannel;
 
 export interface RuleTargetOptions {
   readonly db: Database;
@@ -30,11 +35,12 @@ export interface RuleTargetOptions {
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
-  readonly #channels: ChannelCache;
+  readonly #channels: ConnectorCache<OpenedChannel>;
 
   constructor(options: RuleTargetOptions) {
     this.#options = options;
-    this.#channels = new ChannelCache(options.db, options.secrets, options.openChannel);
+    const { db, secrets, openChannel } = options;
+    this.#channels = new ConnectorCache(async (id) => openChannel(await readChannelConfig(db, secrets, id)));
   }
 
   recover(deadWorkerIds: readonly string[]): Promise<number> {

@@ -14,6 +14,12 @@ export interface CatalogItemRow extends NewCatalogItem {
   readonly updatedAt: Date;
 }
 
+/** Whose items they are: a source's go when it no longer has them; those of nobody stay until somebody takes them out. */
+export interface ItemOwner {
+  readonly tenantId: string;
+  readonly sourceId: string | null;
+}
+
 export interface ImportResult {
   readonly created: number;
   readonly updated: number;
@@ -33,13 +39,15 @@ export async function importCatalogItems(
   refuseTooMany('items', inputs.length, MAX_ITEMS_PER_CALL, 'send the rest in another');
   const { items, faults } = checkCatalogItems(inputs);
   refuseFaults(faults, 'items');
-  return db.transaction(viewer.actor, (connection) => upsertCatalogItems(connection, viewer.tenantId, items));
+  return db.transaction(viewer.actor, (connection) =>
+    upsertCatalogItems(connection, { tenantId: viewer.tenantId, sourceId: null }, items),
+  );
 }
 
 /** Writes items whose external ids differ; an item that was taken out of the catalog comes back. */
 export async function upsertCatalogItems(
   connection: Connection,
-  tenantId: string,
+  { tenantId, sourceId }: ItemOwner,
   items: readonly NewCatalogItem[],
 ): Promise<ImportResult> {
   if (items.length === 0) return { created: 0, updated: 0 };
@@ -48,19 +56,21 @@ export async function upsertCatalogItems(
   const { rows } = await connection.query<{ created: boolean }>(
     // A row that this statement inserted has no xmax; one that it updated carries its own transaction there.
     `INSERT INTO catalog_item AS item
-       (id, tenant_id, external_id, title, unit_amount, cost_amount, currency, attributes)
-     SELECT new.id, $1, new.external_id, new.title, new.unit_amount, new.cost_amount, new.currency, new.attributes
-     FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::jsonb[])
+       (id, tenant_id, source_id, external_id, title, unit_amount, cost_amount, currency, attributes)
+     SELECT new.id, $1, $2, new.external_id, new.title, new.unit_amount, new.cost_amount, new.currency,
+       new.attributes
+     FROM unnest($3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::jsonb[])
        AS new (id, external_id, title, unit_amount, cost_amount, currency, attributes)
      ON CONFLICT (tenant_id, external_id) DO UPDATE
      SET title = excluded.title, unit_amount = excluded.unit_amount, cost_amount = excluded.cost_amount,
-       currency = excluded.currency, attributes = excluded.attributes, updated_at = clock_timestamp(),
-       deleted_at = NULL
-     WHERE (item.title, item.unit_amount, item.cost_amount, item.currency, item.attributes, item.deleted_at)
+       currency = excluded.currency, attributes = excluded.attributes, source_id = excluded.source_id,
+       updated_at = clock_timestamp(), deleted_at = NULL
+     WHERE (item.title, item.unit_amount, item.cost_amount, item.currency, item.attributes, item.source_id,
+         item.deleted_at)
        IS DISTINCT FROM (excluded.title, excluded.unit_amount, excluded.cost_amount, excluded.currency,
-         excluded.attributes, NULL::timestamptz)
+         excluded.attributes, excluded.source_id, NULL::timestamptz)
      RETURNING item.xmax = 0 AS created`,
-    [tenantId, ...toColumns(sorted)],
+    [tenantId, sourceId, ...toColumns(sorted)],
   );
   const created = rows.filter((row) => row.created).length;
   return { created, updated: rows.length - created };

@@ -42,6 +42,19 @@ export async function findSources(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
+/** How to reach a source, whoever's it is: for the runner, which serves every tenant. */
+export async function readSourceConfig(
+  db: Database,
+  sourceId: string,
+): Promise<{ readonly kind: string; readonly name: string; readonly config: unknown }> {
+  return translated(
+    db.prisma.source.findUniqueOrThrow({
+      where: { id: sourceId },
+      select: { kind: true, name: true, config: true },
+    }),
+  );
+}
+
 export interface Registration {
   readonly tenantId: string;
   readonly name: string;
@@ -65,15 +78,18 @@ export async function registerChannel(
   return id;
 }
 
+/** Registers a source under its name, or points the one that has it elsewhere; answers its id. */
 export async function registerSource(
   db: Database,
   { tenantId, name, kind, config }: Registration,
-): Promise<void> {
-  await translated(
+): Promise<string> {
+  const { id } = await translated(
     db.prisma.source.upsert({
       where: { tenantId_name: { tenantId, name } },
       create: { id: newId(), tenantId, name, kind, config },
       update: { kind, config, updatedAt: new Date() },
+      select: { id: true },
     }),
   );
+  return id;
 }

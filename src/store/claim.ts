@@ -6,7 +6,7 @@ import type { RuleRunStatus } from '../domain/rule-run.js';
 import { rollUp } from '../domain/rule-run.js';
 import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
 import type { Connection, Database } from './db.js';
-import { appendRuleRunLines } from './ledger.js';
+import { appendRunLines } from './ledger.js';
 
 export interface ClaimedTarget {
   readonly id: string;
@@ -230,8 +230,9 @@ async function recordLateResults(
   claim: Claim,
   late: readonly SettledTarget[],
 ): Promise<void> {
-  await appendRuleRunLines(
+  await appendRunLines(
     connection,
+    'RULE',
     claim.runId,
     late.map(({ targetId, settlement }) => ({
       type: 'rule_target.late_result',

@@ -92,22 +92,27 @@ export async function listTargetHistories(
   return histories;
 }
 
-/** Appends lines to a rule run's ledger. */
-export async function appendRuleRunLines(
+/** Where a run's row is, by kind; ops runs take their lines from functions of their own. */
+const RUN_KEYS = { RULE: ['rule_run', 'id'], PIPELINE: ['run_metadata', 'run_id'] } as const;
+
+/** Appends lines to a run's ledger, under the run's row lock. */
+export async function appendRunLines(
   connection: Connection,
+  kind: keyof typeof RUN_KEYS,
   runId: string,
   lines: readonly Line[],
 ): Promise<void> {
   if (lines.length === 0) return;
+  const [table, key] = RUN_KEYS[kind];
   await connection.query(
     `WITH run AS (
-       UPDATE rule_run SET last_seq = last_seq + $2 WHERE id = $1 RETURNING id, tenant_id, last_seq
+       UPDATE ${table} SET last_seq = last_seq + $2 WHERE ${key} = $1 RETURNING ${key} AS id, tenant_id, last_seq
      ), bell AS (
-       SELECT ring_bell('RULE', id, last_seq, tenant_id) FROM run
+       SELECT ring_bell('${kind}', id, last_seq, tenant_id) FROM run
      )
      INSERT INTO run_event
        (run_id, seq, tenant_id, run_kind, type, level, message, payload, actor, target_id, created_at)
-     SELECT run.id, run.last_seq - $2 + line.ordinal, run.tenant_id, 'RULE', line.type, line.level::event_level,
+     SELECT run.id, run.last_seq - $2 + line.ordinal, run.tenant_id, '${kind}', line.type, line.level::event_level,
        line.message, line.payload, ledger_actor(), line.target_id, clock_timestamp()
      FROM run, bell,
        unnest($3::text[], $4::text[], $5::text[], $6::jsonb[], $7::bigint[])

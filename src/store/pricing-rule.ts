@@ -24,6 +24,13 @@ export interface PricingRuleInput {
   readonly expectedVersion: number | null;
 }
 
+/** Highest priority first; between equals, an order that stays. */
+const RULE_ORDER: Prisma.PricingRuleOrderByWithRelationInput[] = [
+  { priority: 'desc' },
+  { name: 'asc' },
+  { id: 'asc' },
+];
+
 /** The definition is evaluated once per catalog item: it may be long, but not without end. */
 const MAX_DEFINITION_LENGTH = 64 * 1024;
 
@@ -117,7 +124,7 @@ export function listPricingRules(
   return translated(
     db.prisma.pricingRule.findMany({
       where,
-      orderBy: [{ priority: 'desc' }, { name: 'asc' }, { id: 'asc' }],
+      orderBy: RULE_ORDER,
     }),
   );
 }
@@ -131,4 +138,18 @@ export async function findPricingRules(
     db.prisma.pricingRule.findMany({ where: { id: { in: ids.filter(isUuid) }, tenantId: viewer.tenantId } }),
   );
   return new Map(rows.map((row) => [row.id, row]));
+}
+
+/** The enabled rules of a project, typed, in the order in which they are asked. For the runner. */
+export async function listEnabledRules(
+  db: Database,
+  { tenantId, projectId }: { readonly tenantId: string; readonly projectId: string },
+): Promise<RuleDefinition[]> {
+  const rows = await translated(
+    db.prisma.pricingRule.findMany({
+      where: { tenantId, projectId, enabled: true },
+      orderBy: RULE_ORDER,
+    }),
+  );
+  return rows.map(({ definition }) => requireDefinition(definition, 'definition'));
 }

@@ -2,7 +2,7 @@
 import { pino } from 'pino';
 import { RunFeed, type FeedOptions } from '../../src/events/feed.js';
 import { BellListener } from '../../src/events/listener.js';
-import { appendRuleRunLines, type RunEventRow } from '../../src/store/ledger.js';
+import { appendRunLines, type RunEventRow } from '../../src/store/ledger.js';
 import type { Database } from '../../src/store/db.js';
 
 export const silentLog = pino({ level: 'silent' });
@@ -44,7 +44,7 @@ export const appendEnd = (db: Database, runId: string): Promise<void> => append(
 
 function append(db: Database, runId: string, messages: readonly string[]): Promise<void> {
   const lines = messages.map((message) => ({ type: 'log', level: 'INFO' as const, message, payload: {} }));
-  return db.transaction('writer', (connection) => appendRuleRunLines(connection, runId, lines));
+  return db.transaction('writer', (connection) => appendRunLines(connection, 'RULE', runId, lines));
 }
 
 export async function ledgerSeqs(db: Database, runId: string): Promise<number[]> {

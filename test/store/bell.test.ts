@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
-import { appendRuleRunLines } from '../../src/store/ledger.js';
+import { appendRunLines } from '../../src/store/ledger.js';
 import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
   makeQueuedRun,
@@ -120,7 +120,9 @@ test('claim, settle and appended lines ring, each statement once', async () => {
   const bells = await bellsOf(async () => {
     const claim = await claimTargets(database.db, { runId, workerId: 'w', limit: 50, leaseMs: 60_000 });
     const line = { type: 'log', level: 'INFO' as const, message: 'x'.repeat(20_000), payload: {} };
-    await database.db.transaction('w', (connection) => appendRuleRunLines(connection, runId, [line, line]));
+    await database.db.transaction('w', (connection) =>
+      appendRunLines(connection, 'RULE', runId, [line, line]),
+    );
     const settled = claim!.targets.map(({ id }) => ({
       targetId: id,
       settlement: { event: 'succeed' as const },

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
 import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
-import { appendRuleRunLines, listTargetHistories, readLedger, type Line } from '../../src/store/ledger.js';
+import { appendRunLines, listTargetHistories, readLedger, type Line } from '../../src/store/ledger.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
   fire,
@@ -70,7 +70,7 @@ describe('seq', () => {
       for (let round = 0; round < 3; round += 1) {
         const claim = await claimTargets(db, { runId, workerId, limit: 5, leaseMs: 60_000 });
         await db.transaction(workerId, (connection) =>
-          appendRuleRunLines(connection, runId, [note('a'), note('b')]),
+          appendRunLines(connection, 'RULE', runId, [note('a'), note('b')]),
         );
         if (!claim) continue;
         const settled = claim.targets.map(({ id }) => ({
@@ -91,11 +91,11 @@ describe('seq', () => {
     const { db } = database;
     const { id: runId } = await makeRuleRun(db, world.home);
     const undone = db.transaction('test', async (connection) => {
-      await appendRuleRunLines(connection, runId, [note('undone')]);
+      await appendRunLines(connection, 'RULE', runId, [note('undone')]);
       throw new Error('changed my mind');
     });
     await expect(undone).rejects.toThrow('changed my mind');
-    await db.transaction('test', (connection) => appendRuleRunLines(connection, runId, [note('done')]));
+    await db.transaction('test', (connection) => appendRunLines(connection, 'RULE', runId, [note('done')]));
     await expectInvariants(db, runId);
     expect((await linesOf(db, runId)).map(({ message }) => message)).not.toContain('undone');
   });
@@ -112,7 +112,7 @@ describe('lines', () => {
       { type: 'log', level: 'DEBUG', message: 'ünïcode “quoted”', payload: { list: [1, null, { a: 'b' }] } },
       { type: 'note', level: 'ERROR', message: '', payload: {}, targetId: target!.id },
     ];
-    await db.transaction('me', (connection) => appendRuleRunLines(connection, runId, lines));
+    await db.transaction('me', (connection) => appendRunLines(connection, 'RULE', runId, lines));
     const read = await readLedger(db, world.home.viewer, runId, 2, 10);
     expect(read).toMatchObject(
       lines.map((line, index) => ({ ...line, seq: index + 3, actor: 'me', runKind: 'RULE' })),

@@ -1,0 +1,170 @@
+// Claims of pages: a partition is leased for exactly one page, and free again when that is settled. Claim →
+// heartbeat → settle or release → expire. Lock order: the run's row, then its partitions'; a page in the middle
+// of a partition needs no lock on the run at all.
+
+import { MAX_DELIVERIES } from '../domain/partition.js';
+import { EXTERNAL_SOURCE_KIND } from '../domain/pipeline-run.js';
+import type { Connection, Database } from './db.js';
+import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
+
+export interface PageClaim {
+  readonly workerId: string;
+  readonly runId: string;
+  readonly tenantId: string;
+  readonly sourceId: string;
+  readonly sourceVersion: string;
+  /** The partition's row. */
+  readonly id: string;
+  readonly partitionId: string;
+  /** The range, its size and the length of a page, as they were planned. */
+  readonly payload: Readonly<Record<string, unknown>>;
+  readonly since: Date | null;
+  readonly offset: number;
+  readonly cursor: string | null;
+  readonly duplicated: number;
+  /** This delivery's number. */
+  readonly attempts: number;
+  readonly epoch: number;
+}
+
+interface ClaimRequest {
+  readonly workerId: string;
+  readonly leaseMs: number;
+}
+
+const ACTIVE = `run.status = 'WORKERS_RUNNING' AND source.kind <> '${EXTERNAL_SOURCE_KIND}'`;
+const FREE = `status IN ('pending', 'running') AND lease_owner IS NULL`;
+
+/** Milliseconds until a page can be claimed; null when no partition waits. */
+export async function nextPageDelayMs(db: Database): Promise<number | null> {
+  const rows = await db.query<{ ms: number | null }>(
+    `SELECT (extract(epoch FROM min(coalesce(part.next_attempt_at, run.created_at)) - clock_timestamp()) * 1000)::float8 AS ms
+     FROM run_metadata run JOIN source ON source.id = run.source_id
+       CROSS JOIN LATERAL (SELECT next_attempt_at FROM worker_runs WHERE run_id = run.run_id AND ${FREE}) part
+     WHERE ${ACTIVE}`,
+  );
+  return rows[0]?.ms ?? null;
+}
+
+/** Leases the next page of the run that has the fewest pages under way; null when none is due. */
+export async function claimPage(db: Database, request: ClaimRequest): Promise<PageClaim | null> {
+  const rows = await db.query<{ run_id: string; started: boolean }>(
+    `SELECT run.run_id, part.started > 0 AS started
+     FROM run_metadata run JOIN source ON source.id = run.source_id
+       CROSS JOIN LATERAL (
+         SELECT count(*) FILTER (WHERE lease_owner IS NOT NULL) AS leased,
+           count(*) FILTER (WHERE status = 'running' AND ${DUE}) AS started,
+           count(*) FILTER (WHERE status = 'pending' AND ${DUE}) AS fresh
+         FROM worker_runs WHERE run_id = run.run_id) part
+     WHERE ${ACTIVE} AND part.started + part.fresh > 0
+     ORDER BY part.leased, run.created_at LIMIT 1`,
+  );
+  const found = rows[0];
+  if (!found) return null;
+  // A partition that was begun is read on before another is begun: fewer are open at a time.
+  if (found.started) return claimStarted(db, found.run_id, request);
+  return db.transaction(request.workerId, async (connection) => {
+    // The partition's first page moves it, and so its run.
+    if ((await lockPipelineRun(connection, found.run_id)) !== 'WORKERS_RUNNING') return null;
+    const { rows: claimed } = await connection.query<ClaimedRow>(claimSql('pending'), [
+      found.run_id,
+      request.workerId,
+      request.leaseMs,
+    ]);
+    return toClaim(claimed[0], request);
+  });
+}
+
+const DUE = `lease_owner IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())`;
+
+type ClaimedRow = Omit<PageClaim, 'workerId'>;
+
+async function claimStarted(db: Database, runId: string, request: ClaimRequest): Promise<PageClaim | null> {
+  const rows = await db.query<ClaimedRow & Record<string, unknown>>(claimSql('running'), [
+    runId,
+    request.workerId,
+    request.leaseMs,
+  ]);
+  return toClaim(rows[0], request);
+}
+
+function toClaim(row: ClaimedRow | undefined, { workerId }: ClaimRequest): PageClaim | null {
+  return row ? { ...row, workerId } : null;
+}
+
+function claimSql(status: 'pending' | 'running'): string {
+  return `UPDATE worker_runs AS part
+    SET status = 'running', worker_id = $2, attempts = part.attempts + 1, next_attempt_at = NULL,
+      claim_epoch = part.claim_epoch + 1, lease_epoch = part.claim_epoch + 1, lease_owner = $2,
+      lease_until = clock_timestamp() + $3 * interval '1 millisecond'
+    FROM run_metadata run, source, partition_progress progress
+    WHERE part.id = ANY(ARRAY(
+        SELECT id FROM worker_runs WHERE run_id = $1 AND status = '${status}' AND ${DUE}
+        ORDER BY started_at, length(partition_id), partition_id LIMIT 1 FOR UPDATE SKIP LOCKED))
+      AND run.run_id = part.run_id AND run.status = 'WORKERS_RUNNING' AND source.id = run.source_id
+      AND progress.run_id = part.run_id AND progress.partition_id = part.partition_id
+    RETURNING part.id, part.run_id AS "runId", part.tenant_id AS "tenantId", source.id AS "sourceId",
+      source.updated_at::text AS "sourceVersion", part.partition_id AS "partitionId",
+      coalesce(part.work_item_payload, '{}') AS payload, part.page_cursor AS cursor,
+      part.records_duplicated AS duplicated, part.attempts, part.lease_epoch AS epoch,
+      progress.next_offset AS "offset",
+      CASE WHEN run.run_type = 'incremental' THEN run.watermark_before END AS since`;
+}
+
+export const HELD = 'id = $1 AND lease_owner = $2 AND lease_epoch = $3';
+
+export function keyOf({ id, workerId, epoch }: PageClaim): unknown[] {
+  return [id, workerId, epoch];
+}
+
+export const NO_LEASE = 'lease_owner = NULL, lease_until = NULL, lease_epoch = NULL';
+
+/** Keeps the lease of a page that is still being read. */
+export async function extendPageLease(db: Database, claim: PageClaim, leaseMs: number): Promise<void> {
+  await db.query(
+    `UPDATE worker_runs SET lease_until = clock_timestamp() + $4 * interval '1 millisecond' WHERE ${HELD}`,
+    [...keyOf(claim), leaseMs],
+  );
+}
+
+/** Hands the lease back, as on shutdown: a page that was not read costs no delivery. */
+export async function releasePage(db: Database, claim: PageClaim): Promise<void> {
+  await db.query(`UPDATE worker_runs SET ${NO_LEASE}, attempts = attempts - 1 WHERE ${HELD}`, keyOf(claim));
+}
+
+/** Takes back leases that expired, and at once those of `deadWorkerIds`; answers how many. */
+export async function recoverPages(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
+  const runs = await db.query<{ run_id: string }>(
+    `SELECT DISTINCT run_id FROM worker_runs WHERE status = 'running' AND ${LOST} ORDER BY run_id`,
+    [deadWorkerIds],
+  );
+  let recovered = 0;
+  for (const { run_id } of runs) {
+    recovered += await db.transaction('system', (connection) =>
+      recoverRun(connection, run_id, deadWorkerIds),
+    );
+  }
+  return recovered;
+}
+
+const LOST = '(lease_until <= clock_timestamp() OR lease_owner = ANY($1))';
+
+// A lost lease was a delivery: a page that ends its workers must not come back for ever.
+async function recoverRun(
+  connection: Connection,
+  runId: string,
+  deadWorkerIds: readonly string[],
+): Promise<number> {
+  await lockPipelineRun(connection, runId);
+  const { rowCount } = await connection.query(
+    `UPDATE worker_runs SET ${NO_LEASE},
+       status = CASE WHEN attempts < $3 THEN 'running' ELSE 'failed' END,
+       error_message = format('the lease of %s expired', lease_owner)
+     WHERE id = ANY(ARRAY(
+       SELECT id FROM worker_runs WHERE run_id = $2 AND status = 'running' AND ${LOST}
+       ORDER BY id FOR UPDATE SKIP LOCKED))`,
+    [deadWorkerIds, runId, MAX_DELIVERIES],
+  );
+  await rollUpPartitions(connection, runId);
+  return rowCount ?? 0;
+}

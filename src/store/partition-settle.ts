@@ -1,0 +1,175 @@
+// Settling a page: its records, the partition's offset and its end in one transaction, fenced by the lease and
+// by a compare-and-swap of the offset. Whatever was interrupted is repeated whole; whatever comes twice is
+// skipped, and says so.
+
+import { countMissing } from '../domain/partition.js';
+import type { Connection, Database } from './db.js';
+import { appendRunLines, type Line } from './ledger.js';
+import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
+import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
+import { writeRawItems, type RawRecord } from './raw-item.js';
+import { writeRejected, type RejectedRecord } from './rejected-record.js';
+
+export interface ReadPage {
+  readonly records: readonly RawRecord[];
+  readonly rejected: readonly RejectedRecord[];
+  /** How many records of the range it went past. */
+  readonly passed: number;
+  readonly cursor: string | null;
+  readonly isLast: boolean;
+  /** As the source counts the range; null when it does not. */
+  readonly total: number | null;
+}
+
+/** `skipped`: its offset is not the partition's any more. `late`: another worker has the lease by now. */
+export type PageResult = 'settled' | 'skipped' | 'late' | 'stopped';
+
+/** `ring` tells those who watch the run; the last page always does. */
+export function settlePage(
+  db: Database,
+  claim: PageClaim,
+  page: ReadPage,
+  { ring }: { readonly ring: boolean },
+): Promise<PageResult> {
+  return db.transaction(claim.workerId, async (connection) => {
+    if (page.isLast) await lockPipelineRun(connection, claim.runId);
+    const nextOffset = claim.offset + page.passed;
+    const refused = await moveOffset(connection, claim, nextOffset, page.isLast);
+    if (refused) return refused;
+    const duplicated = await writeRawItems(connection, claim, page.records);
+    await writeRejected(connection, claim, claim.partitionId, page.rejected);
+    const total = { offset: nextOffset, duplicated: claim.duplicated + duplicated, total: page.total };
+    const missing = page.isLast ? countMissing(total) : 0;
+    await movePartition(connection, claim, page, { duplicated, missing });
+    if (page.isLast) await endPartition(connection, claim, missing);
+    else if (ring) await ringProgress(connection, claim);
+    return 'settled';
+  });
+}
+
+/** The compare-and-swap; null when it went through. Holds the partition's lock from here on. */
+async function moveOffset(
+  connection: Connection,
+  claim: PageClaim,
+  nextOffset: number,
+  completed: boolean,
+): Promise<Exclude<PageResult, 'settled'> | null> {
+  const { rowCount } = await connection.query(
+    `UPDATE partition_progress AS progress
+     SET next_offset = $4, completed = $5, updated_at = clock_timestamp()
+     FROM (
+       SELECT part.run_id, part.partition_id FROM worker_runs part JOIN run_metadata run USING (run_id)
+       WHERE part.id = $1 AND part.lease_owner = $2 AND part.lease_epoch = $3
+         AND part.status = 'running' AND run.status = 'WORKERS_RUNNING'
+       FOR NO KEY UPDATE OF part
+     ) held
+     WHERE progress.run_id = held.run_id AND progress.partition_id = held.partition_id
+       AND progress.next_offset = $6 AND NOT progress.completed`,
+    [...keyOf(claim), nextOffset, completed, claim.offset],
+  );
+  return rowCount === 1 ? null : explainRefusal(connection, claim);
+}
+
+async function explainRefusal(
+  connection: Connection,
+  claim: PageClaim,
+): Promise<Exclude<PageResult, 'settled'>> {
+  const { runId, partitionId, offset } = claim;
+  const status = await lockPipelineRun(connection, runId);
+  const released = await connection.query(
+    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0 WHERE ${HELD}`,
+    keyOf(claim),
+  );
+  const payload = { partitionId, offset, epoch: claim.epoch };
+  const tell = (type: string, message: string): Promise<void> =>
+    appendRunLines(connection, 'PIPELINE', runId, [{ type, level: 'WARN', message, payload }]);
+  if (released.rowCount === 0) {
+    await tell(
+      'partition.late_result',
+      `${claim.workerId} lost its claim before it could settle ${at(claim)}`,
+    );
+    return 'late';
+  }
+  // A run that was stopped meanwhile keeps nothing of the page.
+  if (status !== 'WORKERS_RUNNING') return 'stopped';
+  await tell('partition.skip_page', `${at(claim)} was settled before: skipped`);
+  return 'skipped';
+}
+
+function at({ partitionId, offset }: PageClaim): string {
+  return `offset ${offset} of ${partitionId}`;
+}
+
+async function movePartition(
+  connection: Connection,
+  claim: PageClaim,
+  { records, rejected, cursor, isLast }: ReadPage,
+  { duplicated, missing }: { readonly duplicated: number; readonly missing: number },
+): Promise<void> {
+  await connection.query(
+    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, error_message = NULL, page_cursor = $4,
+       records_processed = records_processed + $5, records_rejected = records_rejected + $6,
+       records_duplicated = records_duplicated + $7, records_missing = $8,
+       status = CASE WHEN $9 THEN 'completed' ELSE status END
+     WHERE ${HELD}`,
+    [...keyOf(claim), cursor, records.length + rejected.length, rejected.length, duplicated, missing, isLast],
+  );
+}
+
+async function endPartition(connection: Connection, claim: PageClaim, missing: number): Promise<void> {
+  const { runId, partitionId } = claim;
+  if (missing > 0) {
+    const message = `${missing} records that the source counted in ${partitionId} never came`;
+    const line: Line = {
+      type: 'partition.shortfall',
+      level: 'WARN',
+      message,
+      payload: { partitionId, missing },
+    };
+    await appendRunLines(connection, 'PIPELINE', runId, [line]);
+  }
+  await rollUpPartitions(connection, runId);
+}
+
+async function ringProgress(connection: Connection, { runId }: PageClaim): Promise<void> {
+  await connection.query(
+    `SELECT ring_bell('PIPELINE', run_id, last_seq, tenant_id) FROM run_metadata WHERE run_id = $1`,
+    [runId],
+  );
+}
+
+/** The page is delivered again after the delay; false when the claim was lost. */
+export function retryPage(
+  db: Database,
+  claim: PageClaim,
+  { message, delayMs }: { readonly message: string; readonly delayMs: number },
+): Promise<boolean> {
+  return db.transaction(claim.workerId, async (connection) => {
+    await lockPipelineRun(connection, claim.runId);
+    const { rowCount } = await connection.query(
+      `UPDATE worker_runs SET ${NO_LEASE}, error_message = $4,
+         next_attempt_at = clock_timestamp() + $5 * interval '1 millisecond' WHERE ${HELD}`,
+      [...keyOf(claim), message, delayMs],
+    );
+    if (rowCount === 0) return false;
+    const { partitionId, offset, attempts: attempt } = claim;
+    const payload = { partitionId, offset, attempt, delayMs, error: message };
+    await appendRunLines(connection, 'PIPELINE', claim.runId, [
+      { type: 'partition.retry_page', level: 'WARN', message, payload },
+    ]);
+    return true;
+  });
+}
+
+/** Fails the partition where it stands; it can be retried from there. False when the claim was lost. */
+export function failPartition(db: Database, claim: PageClaim, message: string): Promise<boolean> {
+  return db.transaction(claim.workerId, async (connection) => {
+    await lockPipelineRun(connection, claim.runId);
+    const { rowCount } = await connection.query(
+      `UPDATE worker_runs SET status = 'failed', error_message = $4 WHERE ${HELD}`,
+      [...keyOf(claim), message],
+    );
+    await rollUpPartitions(connection, claim.runId);
+    return rowCount === 1;
+  });
+}

@@ -1,0 +1,86 @@
+// Raw items: a supplier's records as they came last, until consolidation has mapped them. One row per record
+// and source, whoever read it: what an earlier run left waiting is the next one's to consolidate.
+
+import type { Connection } from './db.js';
+
+export interface RawRecord {
+  readonly externalId: string;
+  /** The payload, as JSON text. */
+  readonly json: string;
+}
+
+export interface RawItem {
+  readonly externalId: string;
+  readonly payload: unknown;
+}
+
+interface Reading {
+  readonly runId: string;
+  readonly sourceId: string;
+}
+
+/** Keeps a page's records; answers how many of them the run had read before. */
+export async function writeRawItems(
+  connection: Connection,
+  { runId, sourceId }: Reading,
+  records: readonly RawRecord[],
+): Promise<number> {
+  if (records.length === 0) return 0;
+  // Of a record that comes twice the later is kept. In one order for everybody, so that two pages with the
+  // same records wait for each other and do not deadlock.
+  const distinct = [...new Map(records.map((record) => [record.externalId, record])).values()];
+  const sorted = distinct.sort((a, b) => (a.externalId < b.externalId ? -1 : 1));
+  const ids = sorted.map(({ externalId }) => externalId);
+  const { rows } = await connection.query<{ seen: number }>(
+    `WITH seen AS (
+       SELECT count(*)::integer AS count FROM raw_item
+       WHERE source_id = $1 AND external_id = ANY($3::text[]) AND run_id = $2
+     ), written AS (
+       INSERT INTO raw_item (source_id, run_id, external_id, payload, fetched_at)
+       SELECT $1, $2, new.external_id, new.payload, clock_timestamp()
+       FROM unnest($3::text[], $4::jsonb[]) AS new (external_id, payload)
+       ON CONFLICT (source_id, external_id) DO UPDATE
+       SET run_id = excluded.run_id, payload = excluded.payload, fetched_at = excluded.fetched_at,
+         consolidated_at = NULL
+     )
+     SELECT count AS seen FROM seen`,
+    [sourceId, runId, ids, sorted.map(({ json }) => json)],
+  );
+  return records.length - sorted.length + rows[0]!.seen;
+}
+
+/** Locks up to `limit` items that wait, in order after `after`, and that nobody else has locked. */
+export async function lockWaitingItems(
+  connection: Connection,
+  sourceId: string,
+  after: string,
+  limit: number,
+): Promise<RawItem[]> {
+  const { rows } = await connection.query<RawItem>(
+    // The limit stands in the text because a generic plan would not see a parameter's value.
+    `SELECT external_id AS "externalId", payload FROM raw_item
+     WHERE source_id = $1 AND external_id > $2 AND consolidated_at IS NULL
+     ORDER BY external_id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+    [sourceId, after],
+  );
+  return rows;
+}
+
+export async function markConsolidated(
+  connection: Connection,
+  sourceId: string,
+  externalIds: readonly string[],
+): Promise<void> {
+  await connection.query(
+    `UPDATE raw_item SET consolidated_at = clock_timestamp() WHERE source_id = $1 AND external_id = ANY($2::text[])`,
+    [sourceId, externalIds],
+  );
+}
+
+export async function hasWaitingItems(connection: Connection, sourceId: string): Promise<boolean> {
+  const { rowCount } = await connection.query(
+    'SELECT 1 FROM raw_item WHERE source_id = $1 AND consolidated_at IS NULL LIMIT 1',
+    [sourceId],
+  );
+  return rowCount === 1;
+}
