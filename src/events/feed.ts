@@ -5,7 +5,7 @@
 
 import type { Logger } from 'pino';
 import { AppError } from '../errors.js';
-import { storedRunId, type RunKind } from '../domain/run.js';
+import type { RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
 import { readLedger, type RunEventRow } from '../store/ledger.js';
@@ -107,7 +107,7 @@ export class RunFeed {
   }
 
   private async requireRun(viewer: Viewer, id: string): Promise<RunHead> {
-    const head = await findRunHead(this.db, viewer, storedRunId(id));
+    const head = await findRunHead(this.db, viewer, id);
     this.assertRunning();
     if (head === null) throw unknownRun(id);
     return head;
