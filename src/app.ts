@@ -23,6 +23,7 @@ import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
 import type { MaintenanceJob } from './runner/maintenance.js';
 import { staleOpsRunJob } from './runner/stale-ops-runs.js';
+import { deadLetterExports } from './server/dead-letter-export.js';
 import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { Metrics } from './server/metrics.js';
@@ -192,6 +193,7 @@ export class App {
       createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, viewer }),
       webhook: opsWebhook(db, this.#config.webhookSecret),
       isReady: () => checkReadiness(db, listener),
+      downloads: deadLetterExports(db),
       metrics,
       log: this.#log,
       host: http.host,

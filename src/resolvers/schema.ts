@@ -8,6 +8,7 @@ import { authoriseSchema } from './authorise.js';
 import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
 import { GuardrailResolver } from './guardrail.js';
+import { DeadLetterResolver } from './dead-letter.js';
 import { NodeResolver } from './node.js';
 import { OpsRunMutationResolver } from './ops-run-mutation.js';
 import { OpsRunResolver } from './ops-run.js';
@@ -44,6 +45,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       CatalogItemResolver,
       ChannelResolver,
       GuardrailResolver,
+      DeadLetterResolver,
       NodeResolver,
       OpsRunMutationResolver,
       OpsRunResolver,

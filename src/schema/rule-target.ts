@@ -65,6 +65,12 @@ export class RuleTarget extends Node {
     description: 'When the channel took the former price back.',
   })
   rolledBackAt!: Date | null;
+
+  @Field(() => DateTimeScalar, {
+    nullable: true,
+    description: 'Since when it is a dead letter, while it is.',
+  })
+  failedAt!: Date | null;
 }
 
 @ObjectType({

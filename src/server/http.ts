@@ -1,5 +1,5 @@
-// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz, /readyz
-// and /metrics. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped
+// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz, /readyz,
+// /metrics and files. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped
 // error; stop() lets requests in flight finish, within a bound, and leaves no handle open. Called by app.
 
 import type { AddressInfo } from 'node:net';
@@ -22,6 +22,7 @@ import { AppError } from '../errors.js';
 import { Admissions } from './admission.js';
 import { createApollo } from './apollo.js';
 import { credentialsFromRequest, type Credentials } from './auth.js';
+import { addDownload, type Download } from './download.js';
 import { ErrorPresenter, httpStatusOf } from './errors.js';
 import { Health, type Readiness } from './health.js';
 import { InFlight } from './in-flight.js';
@@ -43,6 +44,8 @@ export interface ServerOptions {
   readonly isReady: () => Promise<Readiness>;
   /** Served at /hooks/ops, beside GraphQL. */
   readonly webhook?: OpsWebhookOptions;
+  /** Files that may be fetched beside it. */
+  readonly downloads?: readonly Download[];
   /** Shown at /metrics. */
   readonly metrics?: Metrics;
   readonly log: Logger;
@@ -179,7 +182,11 @@ export class GraphqlServer {
       return reply.code(readiness.ready ? 200 : 503).send(readiness);
     });
     if (this.options.metrics) this.addMetricsRoute(this.options.metrics);
-    if (this.servesGraphql) this.addGraphqlRoutes(runGraphql);
+    if (!this.servesGraphql) return;
+    this.addGraphqlRoutes(runGraphql);
+    for (const download of this.options.downloads ?? []) {
+      addDownload(this.http, download, (request, reply) => this.identify(request, reply));
+    }
   }
 
   private addGraphqlRoutes(runGraphql: RouteHandlerMethod): void {
@@ -211,11 +218,15 @@ export class GraphqlServer {
       void reply.headers({ 'content-security-policy': contentSecurityPolicy, 'cache-control': 'no-store' });
       return reply.type('text/html; charset=utf-8').send(html);
     }
-    this.enter(reply);
-    const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
-    const viewer = await this.options.authenticate(credentialsFromRequest(caller));
+    const viewer = await this.identify(request, reply);
     this.contexts.set(request, await this.options.createContext(viewer));
     return undefined;
+  }
+
+  private async identify(request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
+    this.enter(reply);
+    const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
+    return this.options.authenticate(credentialsFromRequest(caller));
   }
 
   /** Refuses new work while the server drains; what is let in is waited for. */

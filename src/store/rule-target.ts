@@ -29,13 +29,14 @@ export interface RuleTargetRow {
   readonly errorMessage: string | null;
   readonly appliedAt: Date | null;
   readonly rolledBackAt: Date | null;
+  readonly failedAt: Date | null;
 }
 
 // Amounts fit a double: they were checked to be safe integers on the way in.
-const COLUMNS = `id::text AS id, run_id AS "runId", external_id AS "externalId", status, currency,
+export const TARGET_COLUMNS = `id::text AS id, run_id AS "runId", external_id AS "externalId", status, currency,
   before_amount::float8 AS "beforeAmount", after_amount::float8 AS "afterAmount", attempts,
   next_attempt_at AS "nextAttemptAt", error_code AS "errorCode", error_message AS "errorMessage",
-  applied_at AS "appliedAt", rolled_back_at AS "rolledBackAt"`;
+  applied_at AS "appliedAt", rolled_back_at AS "rolledBackAt", failed_at AS "failedAt"`;
 
 /** Checks targets as clients give them, or refuses with the path of each fault. */
 export function requireTargets(inputs: readonly TargetInput[], runCurrency: string | null): CheckedTargets {
@@ -96,7 +97,7 @@ export async function listRuleTargets(
   // older run, whenever its statistics know of one big run only; ANY leaves it the index on (run_id, id).
   const rows = await db.query<RuleTargetRow>(
     `SELECT target.* FROM rule_run AS run CROSS JOIN LATERAL (
-       SELECT ${COLUMNS} FROM rule_target AS t
+       SELECT ${TARGET_COLUMNS} FROM rule_target AS t
        WHERE t.run_id = ANY(ARRAY[run.id]) AND t.id > $3 AND ($4::text[] IS NULL OR t.status = ANY($4))
        ORDER BY t.run_id, t.id LIMIT $5) AS target
      WHERE run.id = ANY($1::uuid[]) AND run.tenant_id = $2 AND ${hasAny(status)}`,
@@ -137,7 +138,7 @@ export async function findRuleTargets(
   const numbers = ids.filter(isRowNumber);
   if (numbers.length === 0) return new Map();
   const rows = await db.query<RuleTargetRow>(
-    `SELECT ${COLUMNS} FROM rule_target WHERE id = ANY($1::bigint[]) AND tenant_id = $2`,
+    `SELECT ${TARGET_COLUMNS} FROM rule_target WHERE id = ANY($1::bigint[]) AND tenant_id = $2`,
     [numbers, viewer.tenantId],
   );
   return new Map(rows.map((row) => [row.id, row]));

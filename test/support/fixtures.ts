@@ -79,6 +79,31 @@ export async function makeQueuedRun(
   return queueRuleRun(db, tenant.viewer, { runId: id, idempotencyKey: null });
 }
 
+/** A run whose targets have all failed, the first half of them as INVALID, the rest as AUTH; answers its id. */
+export async function makeFailedRun(
+  db: Database,
+  tenant: Tenant,
+  overrides: Partial<NewRuleRun> = {},
+): Promise<string> {
+  const { id, totalCount } = await makeQueuedRun(db, tenant, overrides);
+  await db.transaction('worker-1', async (connection) => {
+    await connection.query(`UPDATE rule_run SET status = 'APPLYING' WHERE id = $1`, [id]);
+    await connection.query(
+      `UPDATE rule_target SET status = 'APPLYING', attempts = 1, lease_owner = 'worker-1', lease_epoch = 1,
+         lease_until = clock_timestamp() + interval '1 minute' WHERE run_id = $1`,
+      [id],
+    );
+    await connection.query(
+      `UPDATE rule_target SET status = 'FAILED', error_message = 'no', error_code =
+         CASE WHEN id < (SELECT min(id) + $2 / 2 FROM rule_target WHERE run_id = $1) THEN 'INVALID' ELSE 'AUTH' END
+       WHERE run_id = $1`,
+      [id, totalCount],
+    );
+    await connection.query(`UPDATE rule_run SET status = 'FAILED' WHERE id = $1`, [id]);
+  });
+  return id;
+}
+
 /** A row that a machine governs, and the run whose ledger tells of it: itself, or the run it belongs to. */
 export interface MachineRow {
   readonly machine: Machine;
