@@ -181,7 +181,7 @@ export class App {
   }
 
   async #startServer({ db, listener, channels, metrics }: Parts): Promise<void> {
-    const { role, http } = this.#config;
+    const { role, http, stuckMs } = this.#config;
     const { secrets, kinds: channelKinds } = channels;
     const feed = new RunFeed(db, listener, { log: this.#log });
     this.#stops.push(async () => feed.stop());
@@ -190,7 +190,7 @@ export class App {
       schema: buildGraphqlSchema(),
       serveGraphql: role !== 'runner',
       authenticate: (credentials) => authenticator.authenticate(credentials),
-      createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, viewer }),
+      createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, stuckMs, viewer }),
       webhook: opsWebhook(db, this.#config.webhookSecret),
       isReady: () => checkReadiness(db, listener),
       downloads: deadLetterExports(db),

@@ -1,6 +1,6 @@
 // A pipeline run: a supplier's feed brought into the catalog, partition by partition. Owns its machine.
 
-import { defineMachine, type EventOf, type StateOf } from './machine.js';
+import { allowedEvents, defineMachine, type EventOf, type StateOf } from './machine.js';
 
 export const pipelineRunMachine = defineMachine({
   name: 'pipeline_run',
@@ -71,6 +71,27 @@ export const pipelineRunMachine = defineMachine({
 
 export type PipelineRunStatus = StateOf<typeof pipelineRunMachine>;
 export type PipelineRunEvent = EventOf<typeof pipelineRunMachine>;
+
+export const PIPELINE_RUN_ACTIONS = ['CANCEL', 'RETRY_PARTITIONS', 'CONSOLIDATE'] as const;
+export type PipelineRunAction = (typeof PIPELINE_RUN_ACTIONS)[number];
+
+/** What a person may ask of a run: what its machine allows, where there is something to do. */
+export function allowedPipelineActions({
+  status,
+  expectedWorkers,
+  failedWorkers,
+}: {
+  readonly status: PipelineRunStatus;
+  readonly expectedWorkers: number;
+  readonly failedWorkers: number;
+}): PipelineRunAction[] {
+  const events = new Set(allowedEvents(pipelineRunMachine, status));
+  const actions: PipelineRunAction[] = [];
+  if (events.has('cancel')) actions.push('CANCEL');
+  if (events.has('retry_partitions') && failedWorkers > 0) actions.push('RETRY_PARTITIONS');
+  if (events.has('force_consolidate') && expectedWorkers > 0) actions.push('CONSOLIDATE');
+  return actions;
+}
 
 export const PIPELINE_RUN_TYPES = ['full', 'incremental'] as const;
 export type PipelineRunType = (typeof PIPELINE_RUN_TYPES)[number];

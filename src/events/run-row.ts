@@ -5,6 +5,7 @@ import type { RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
 import { findOpsRuns, type OpsRunRow } from '../store/ops-run.js';
+import { findPipelineRuns, type PipelineRunRow } from '../store/pipeline-run.js';
 import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
 
 interface Shown<Kind extends RunKind, Row> {
@@ -13,7 +14,7 @@ interface Shown<Kind extends RunKind, Row> {
 }
 
 /** A run as it was at one moment; the same object for everybody who is shown that moment. */
-export type RunRow = Shown<'RULE', RuleRunRow> | Shown<'OPS', OpsRunRow>;
+export type RunRow = Shown<'RULE', RuleRunRow> | Shown<'PIPELINE', PipelineRunRow> | Shown<'OPS', OpsRunRow>;
 
 export type RunRowOf<Kind extends RunKind> = Extract<RunRow, { readonly kind: Kind }>;
 
@@ -29,8 +30,9 @@ type FindRuns = (
   ids: readonly string[],
 ) => Promise<ReadonlyMap<string, WatchedRun>>;
 
-const FINDERS: Readonly<Partial<Record<RunKind, FindRuns>>> = {
+const FINDERS: Readonly<Record<RunKind, FindRuns>> = {
   RULE: findRuleRuns,
+  PIPELINE: findPipelineRuns,
   OPS: findOpsRuns,
 };
 
@@ -42,6 +44,6 @@ export async function findRunRows(
 ): Promise<Map<string, RunRow>> {
   // Rows are read once for everybody in the tenant: nobody's rights may narrow them here.
   const viewer: Viewer = { tenantId, role: 'VIEWER', actor: 'feed', keyId: null };
-  const runs = (await FINDERS[kind]?.(db, viewer, ids)) ?? new Map<string, WatchedRun>();
+  const runs = await FINDERS[kind](db, viewer, ids);
   return new Map([...runs].map(([id, run]) => [id, { kind, run } as RunRow]));
 }

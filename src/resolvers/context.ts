@@ -16,6 +16,8 @@ export interface Services {
   readonly secrets: SecretBox;
   /** What the connectors know about the kinds of channel. */
   readonly channelKinds: ChannelKinds;
+  /** After how long without progress a partition counts as stuck. */
+  readonly stuckMs: number;
 }
 
 export interface Context extends Services {
@@ -24,5 +26,5 @@ export interface Context extends Services {
 }
 
 export function createContext(parts: Services & { readonly viewer: Viewer }): Context {
-  return { ...parts, loaders: new Loaders(parts.db, parts.viewer) };
+  return { ...parts, loaders: new Loaders(parts.db, parts.viewer, parts.stuckMs) };
 }

@@ -12,8 +12,15 @@ import {
   type RunEventRow,
 } from '../store/ledger.js';
 import type { Page } from '../store/page.js';
+import { listPartitions, type PartitionRow } from '../store/partition.js';
+import { findPipelineRuns, type PipelineRunRow } from '../store/pipeline-run.js';
 import { findPricingRules, type PricingRuleRow } from '../store/pricing-rule.js';
 import { listReconciliations, type ReconciliationRow } from '../store/reconciliation.js';
+import {
+  listRejectedRecords,
+  type RejectedPageRequest,
+  type RejectedRecordRow,
+} from '../store/rejected-record.js';
 import { findRuleRuns, measureSettleRates, type RuleRunRow } from '../store/rule-run.js';
 import {
   findRuleTargets,
@@ -44,6 +51,7 @@ export class Loaders {
   readonly channel: DataLoader<string, ChannelRow | null>;
   readonly source: DataLoader<string, SourceRow | null>;
   readonly ruleRun: DataLoader<string, RuleRunRow | null>;
+  readonly pipelineRun: DataLoader<string, PipelineRunRow | null>;
   readonly ruleTarget: DataLoader<string, RuleTargetRow | null>;
   /** By target. */
   readonly history: DataLoader<string, readonly RunEventRow[] | null>;
@@ -51,23 +59,29 @@ export class Loaders {
   readonly reconciliations: DataLoader<string, readonly ReconciliationRow[] | null>;
   readonly rulePreview: DataLoader<string, RulePreviewRow | null>;
   readonly settleRate: DataLoader<string, number | null>;
+  readonly partitions: DataLoader<string, readonly PartitionRow[] | null>;
+  readonly rejectedRecords: PageLoader<RejectedPageRequest, RejectedRecordRow>;
   readonly ruleTargets: PageLoader<TargetPageRequest, RuleTargetRow>;
   readonly runEvents: PageLoader<EventPageRequest, RunEventRow>;
 
   constructor(
     private readonly db: Database,
     private readonly viewer: Viewer,
+    stuckMs: number,
   ) {
     this.pricingRule = this.rows(findPricingRules);
     this.catalogItem = this.rows(findCatalogItems);
     this.channel = this.rows(findChannels);
     this.source = this.rows(findSources);
     this.ruleRun = this.rows(findRuleRuns);
+    this.pipelineRun = this.rows(findPipelineRuns);
     this.ruleTarget = this.rows(findRuleTargets);
     this.history = this.rows(listTargetHistories);
     this.reconciliations = this.rows(listReconciliations);
     this.rulePreview = this.rows(findRulePreviews);
     this.settleRate = this.rows(measureSettleRates);
+    this.partitions = this.rows((...args) => listPartitions(...args, stuckMs));
+    this.rejectedRecords = this.pages(listRejectedRecords);
     this.ruleTargets = this.pages(listRuleTargets);
     this.runEvents = this.pages(listRunEvents);
   }

@@ -7,6 +7,7 @@ import { findCatalogItemNode } from './catalog-item.js';
 import { findChannelNode, findSourceNode } from './channel.js';
 import type { Context } from './context.js';
 import { findOpsRunNode } from './ops-run.js';
+import { findPipelineRunNode } from './pipeline-run.js';
 import { findPricingRuleNode } from './pricing-rule.js';
 import { findRuleRunNode } from './rule-run.js';
 import { findRuleTargetNode } from './rule-target.js';
@@ -16,6 +17,7 @@ type FindNode = (context: Context, id: string) => Promise<Node | null>;
 /** One line per noun. Each answers null, without asking the database, for an id that cannot be one of its own. */
 const FINDERS: readonly FindNode[] = [
   findRuleRunNode,
+  findPipelineRunNode,
   findOpsRunNode,
   findRuleTargetNode,
   findPricingRuleNode,

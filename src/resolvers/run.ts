@@ -11,6 +11,7 @@ import { Needs } from './authorise.js';
 import { connect } from './connect.js';
 import type { Context } from './context.js';
 import { showOpsRun } from './ops-run.js';
+import { showPipelineRun } from './pipeline-run.js';
 import { showRuleRun } from './rule-run.js';
 import { showRunEvent } from './run-event.js';
 
@@ -85,5 +86,12 @@ interface RunChangedArgs {
 }
 
 function showRun(row: RunRow): Run {
-  return row.kind === 'RULE' ? showRuleRun(row.run) : showOpsRun(row.run);
+  switch (row.kind) {
+    case 'RULE':
+      return showRuleRun(row.run);
+    case 'PIPELINE':
+      return showPipelineRun(row.run);
+    case 'OPS':
+      return showOpsRun(row.run);
+  }
 }

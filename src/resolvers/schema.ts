@@ -12,6 +12,8 @@ import { DeadLetterResolver } from './dead-letter.js';
 import { NodeResolver } from './node.js';
 import { OpsRunMutationResolver } from './ops-run-mutation.js';
 import { OpsRunResolver } from './ops-run.js';
+import { PipelineRunMutationResolver } from './pipeline-run-mutation.js';
+import { PipelineRunResolver } from './pipeline-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
 import { RulePreviewResolver } from './rule-preview.js';
 import { RuleRunMutationResolver } from './rule-run-mutation.js';
@@ -49,6 +51,8 @@ export function buildGraphqlSchema(): GraphQLSchema {
       NodeResolver,
       OpsRunMutationResolver,
       OpsRunResolver,
+      PipelineRunMutationResolver,
+      PipelineRunResolver,
       PricingRuleResolver,
       RulePreviewResolver,
       RuleRunMutationResolver,

@@ -1,6 +1,7 @@
 // Pipeline runs, read. Every verb takes the viewer and sees that tenant alone.
 
 import { AppError } from '../errors.js';
+import { MAX_PAGE } from '../domain/page.js';
 import type { PipelineRunStatus, PipelineRunType } from '../domain/pipeline-run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from './db.js';
@@ -36,8 +37,6 @@ export interface PipelineRunRow {
   readonly startedAt: Date | null;
   readonly finishedAt: Date | null;
 }
-
-export const MAX_RUNS_PER_PAGE = 100;
 
 // What partitions count is summed when it is asked for: their pages then need no lock on the run.
 const COLUMNS = `run.run_id AS id, run.tenant_id AS "tenantId", project_id AS "projectId", source_id AS "sourceId",
@@ -78,7 +77,7 @@ export async function listPipelineRuns(
   viewer: Viewer,
   request: { readonly first: number; readonly after: string | null },
 ): Promise<Page<PipelineRunRow>> {
-  checkFirst(request.first, MAX_RUNS_PER_PAGE);
+  checkFirst(request.first, MAX_PAGE);
   const after = request.after === null ? null : decodeRunCursor(request.after);
   const rows = await db.query<PipelineRunRow & Record<string, unknown>>(
     // Runs that were inserted by SQL have ids that do not grow with time.
@@ -103,9 +102,8 @@ export function pipelineRunCursor({ createdAtMicros, id }: PipelineRunRow): stri
 }
 
 function decodeRunCursor(cursor: string): [string, string] {
-  const [time = '', id = ''] = decodeCursor(cursor, 2);
-  if (isUuid(id) && /^\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d)*$/.test(time))
-    return [time, id];
+  const [micros = '', id = ''] = decodeCursor(cursor, 2);
+  if (isUuid(id) && /^\d{1,16}$/.test(micros)) return [micros, id];
   throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
 }
 

@@ -1,9 +1,10 @@
 // Records that a pipeline run set aside, each with its reason: visible and countable, and in nobody's way.
 
+import { MAX_LONG_PAGE } from '../domain/page.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Connection, Database } from './db.js';
-import { isRowNumber } from './id.js';
-import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { isRowNumber, isUuid } from './id.js';
+import { checkFirst, decodeCursor, encodeCursor, toPages, type Page } from './page.js';
 
 export interface RejectedRecord {
   readonly externalId: string | null;
@@ -14,14 +15,13 @@ export interface RejectedRecord {
 
 export interface RejectedRecordRow {
   readonly id: string;
+  readonly runId: string;
   readonly partitionId: string | null;
   readonly externalId: string | null;
   readonly reason: string;
   readonly payload: unknown;
   readonly createdAt: Date;
 }
-
-export const MAX_REJECTED_PER_PAGE = 1_000;
 
 export async function writeRejected(
   connection: Connection,
@@ -45,21 +45,29 @@ export async function writeRejected(
   );
 }
 
-/** In the order in which they were set aside. */
+export interface RejectedPageRequest {
+  readonly first: number;
+  readonly after: string | null;
+}
+
+/** The records that each run set aside, in that order. */
 export async function listRejectedRecords(
   db: Database,
   viewer: Viewer,
-  request: { readonly runId: string; readonly first: number; readonly after: string | null },
-): Promise<Page<RejectedRecordRow>> {
-  checkFirst(request.first, MAX_REJECTED_PER_PAGE);
-  const after = request.after === null ? '0' : decodeCursor(request.after, 1)[0]!;
+  runIds: readonly string[],
+  { first, after }: RejectedPageRequest,
+): Promise<Map<string, Page<RejectedRecordRow>>> {
+  checkFirst(first, MAX_LONG_PAGE);
+  const position = after === null ? '0' : decodeCursor(after, 1)[0]!;
   const rows = await db.query<RejectedRecordRow & Record<string, unknown>>(
-    `SELECT id::text AS id, partition_id AS "partitionId", external_id AS "externalId", reason, payload,
-       created_at AS "createdAt"
-     FROM rejected_record WHERE run_id = $1 AND tenant_id = $2 AND id > $3 ORDER BY rejected_record.id LIMIT $4`,
-    [request.runId, viewer.tenantId, isRowNumber(after) ? after : '0', request.first + 1],
+    `SELECT record.* FROM unnest($1::uuid[]) AS run (id) CROSS JOIN LATERAL (
+       SELECT rejected.id::text AS id, run_id AS "runId", partition_id AS "partitionId",
+         external_id AS "externalId", reason, payload, created_at AS "createdAt"
+       FROM rejected_record rejected
+       WHERE run_id = run.id AND tenant_id = $2 AND rejected.id > $3 ORDER BY rejected.id LIMIT $4) record`,
+    [runIds.filter(isUuid), viewer.tenantId, isRowNumber(position) ? position : '0', first + 1],
   );
-  return toPage(rows, request.first, request.after);
+  return toPages(runIds, rows, first, after);
 }
 
 export function rejectedCursor({ id }: RejectedRecordRow): string {

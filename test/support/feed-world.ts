@@ -163,7 +163,8 @@ export class FeedWorld {
   }
 
   async rejected(runId: string): Promise<readonly RejectedRecordRow[]> {
-    return (await listRejectedRecords(this.db, this.viewer, { runId, first: 1_000, after: null })).nodes;
+    const pages = await listRejectedRecords(this.db, this.viewer, [runId], { first: 1_000, after: null });
+    return pages.get(runId)!.nodes;
   }
 
   lines(runId: string): Promise<LedgerLine[]> {
