@@ -19,6 +19,7 @@ import { BellListener } from './events/listener.js';
 import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
 import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
+import { autoRevertJob } from './runner/auto-revert.js';
 import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
 import type { MaintenanceJob } from './runner/maintenance.js';
@@ -205,7 +206,10 @@ export class App {
   /** What some replica does by the clock. */
   #jobs(db: Database): MaintenanceJob[] {
     const { staleClaimMs, staleRunMs } = this.#config;
-    return [staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log)];
+    return [
+      autoRevertJob(db),
+      staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log),
+    ];
   }
 
   #startRunner({ db, listener, sandbox, channels, metrics }: Parts): void {

@@ -73,10 +73,13 @@ export interface TargetCounts {
   readonly cancelled: number;
 }
 
-/** The event that an APPLYING run's counts call for; null while any target is still under way. */
+/**
+ * The event that an APPLYING run's counts call for; null while any target is still under way. Targets that
+ * were set back before a retry count as applied once.
+ */
 export function rollUp(counts: TargetCounts): 'complete' | 'complete_partially' | 'fail' | null {
   if (counts.preview + counts.queued + counts.applying > 0) return null;
-  if (counts.applied === counts.total) return 'complete';
+  if (counts.applied + counts.rolledBack === counts.total) return 'complete';
   return counts.failed === counts.total ? 'fail' : 'complete_partially';
 }
 
@@ -102,6 +105,9 @@ export function countOf(counts: TargetCounts, statuses: readonly RuleTargetStatu
   return [...new Set(statuses)].reduce((sum, status) => sum + counts[COUNT_OF[status]], 0);
 }
 
+/** What a rollback does with a target whose price in the channel is no longer the one that the run set. */
+export type OnConflict = 'SKIP' | 'OVERWRITE';
+
 /** What a person may ask of a run; each is a mutation. */
 export type RuleRunAction =
   'QUEUE' | 'CANCEL' | 'PAUSE' | 'RESUME' | 'RETRY_FAILED' | 'RETRY_ALL' | 'ROLL_BACK' | 'RECONCILE';
@@ -109,6 +115,7 @@ export type RuleRunAction =
 interface Askable {
   readonly status: RuleRunStatus;
   readonly paused: boolean;
+  readonly rollingBack: boolean;
   readonly counts: TargetCounts;
 }
 
@@ -118,7 +125,7 @@ const ACTIONS: Readonly<Record<RuleRunAction, (run: Askable) => boolean>> = {
   CANCEL: (run) => canFire(run, 'cancel'),
   PAUSE: (run) => isUnderWay(run) && !run.paused,
   RESUME: (run) => isUnderWay(run) && run.paused,
-  RETRY_FAILED: (run) => canFire(run, 'retry_failed'),
+  RETRY_FAILED: (run) => canFire(run, 'retry_failed') && !run.rollingBack,
   RETRY_ALL: (run) => canFire(run, 'retry_all'),
   ROLL_BACK: (run) => canFire(run, 'roll_back') && run.counts.applied > 0,
   RECONCILE: (run) => run.counts.applied > 0,
@@ -132,6 +139,7 @@ function canFire({ status }: Askable, event: RuleRunEvent): boolean {
   return nextState(ruleRunMachine, status, event) !== null;
 }
 
-function isUnderWay({ status }: Askable): boolean {
-  return status === 'QUEUED' || status === 'APPLYING';
+/** Whether workers have something to do for it, so that it can be asked to wait. */
+export function isUnderWay({ status, rollingBack }: Pick<Askable, 'status' | 'rollingBack'>): boolean {
+  return status === 'QUEUED' || status === 'APPLYING' || rollingBack;
 }

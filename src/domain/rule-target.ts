@@ -6,6 +6,7 @@ import type { Fault } from './fault.js';
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
 import { isCurrency, isUnitAmount } from './money.js';
 import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
+import type { OnConflict } from './rule-run.js';
 
 export const ruleTargetMachine = defineMachine({
   name: 'rule_target',
@@ -157,4 +158,22 @@ export function settlementOf(
   const throttled = code === 'RATE_LIMITED';
   const delayMs = outcome.retryAfterMs ?? nextDelayMs(policy, attempts, throttled, random);
   return { event: 'retry', delayMs, code, message };
+}
+
+/**
+ * What setting a target back comes to, by the price that the channel has now; null when the former price is
+ * to be written. A price that stands already was set back before, by an attempt whose end was not recorded.
+ */
+export function judgeRollBack(
+  target: { readonly beforeAmount: number; readonly afterAmount: number },
+  current: number | undefined,
+  onConflict: OnConflict,
+): AttemptOutcome | null {
+  if (current === undefined) {
+    return { kind: 'permanent', code: 'INVALID', message: 'The channel does not have it any more' };
+  }
+  if (current === target.beforeAmount) return { kind: 'applied' };
+  if (current === target.afterAmount || onConflict === 'OVERWRITE') return null;
+  const message = `The channel's price is ${current} now, not the ${target.afterAmount} that this run set`;
+  return { kind: 'permanent', code: 'CONFLICT', message };
 }

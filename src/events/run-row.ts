@@ -6,7 +6,7 @@ import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
 import { findOpsRuns, type OpsRunRow } from '../store/ops-run.js';
 import { findPipelineRuns, type PipelineRunRow } from '../store/pipeline-run.js';
-import { findRuleRuns, type RuleRunRow } from '../store/rule-run.js';
+import { findRuleRuns, type RuleRunRow } from '../store/rule-run-row.js';
 
 interface Shown<Kind extends RunKind, Row> {
   readonly kind: Kind;

@@ -21,7 +21,7 @@ import {
   type RejectedPageRequest,
   type RejectedRecordRow,
 } from '../store/rejected-record.js';
-import { findRuleRuns, measureSettleRates, type RuleRunRow } from '../store/rule-run.js';
+import { findRuleRuns, measureSettleRates, type RuleRunRow } from '../store/rule-run-row.js';
 import {
   findRuleTargets,
   listRuleTargets,

@@ -3,7 +3,8 @@
 import { Arg, Ctx, Mutation, Resolver } from 'type-graphql';
 import { AddRuleTargetsInput, CreateRuleRunInput, RuleRunInput } from '../schema/rule-run-input.js';
 import { RuleRunPayload } from '../schema/rule-run.js';
-import { addRuleTargets, createRuleRun, queueRuleRun, type RuleRunRow } from '../store/rule-run.js';
+import type { RuleRunRow } from '../store/rule-run-row.js';
+import { addRuleTargets, createRuleRun, queueRuleRun } from '../store/rule-run.js';
 import { Needs } from './authorise.js';
 import type { Context } from './context.js';
 import { mutate } from './mutate.js';
@@ -27,6 +28,8 @@ export class RuleRunMutationResolver {
         targets: input.targets ?? null,
         metadata: input.metadata,
         correlationId: input.correlationId ?? null,
+        startAt: input.startAt ?? null,
+        autoRevertAt: input.autoRevertAt ?? null,
         idempotencyKey: input.idempotencyKey ?? null,
       }),
     );
@@ -53,6 +56,7 @@ export class RuleRunMutationResolver {
   }
 }
 
-function answer(verb: () => Promise<RuleRunRow>): Promise<RuleRunPayload> {
+/** The run that a verb leaves, or its refusal. */
+export function answer(verb: () => Promise<RuleRunRow>): Promise<RuleRunPayload> {
   return mutate<RuleRunPayload>({ ruleRun: null }, async () => ({ ruleRun: showRuleRun(await verb()) }));
 }

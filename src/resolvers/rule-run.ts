@@ -2,7 +2,13 @@
 
 import { Arg, Ctx, FieldResolver, Float, ID, Query, Resolver, Root, Subscription } from 'type-graphql';
 import { MAX_LONG_PAGE, MAX_PAGE } from '../domain/page.js';
-import { allowedActions, countOf, progressOf, type RuleRunAction } from '../domain/rule-run.js';
+import {
+  allowedActions,
+  countOf,
+  progressOf,
+  type OnConflict,
+  type RuleRunAction,
+} from '../domain/rule-run.js';
 import type { RuleTargetStatus } from '../domain/rule-target.js';
 import { isAllowed } from '../domain/viewer.js';
 import type { RunRowOf } from '../events/run-row.js';
@@ -11,11 +17,11 @@ import { After, First, type CountedConnection } from '../schema/page.js';
 import { PricingRule } from '../schema/pricing-rule.js';
 import { ReconciliationMismatch, ReconciliationReport } from '../schema/reconciliation.js';
 import { RuleRunFilter } from '../schema/rule-run-input.js';
-import { RuleRun, RuleRunActionEnum, RuleRunConnection } from '../schema/rule-run.js';
+import { RuleRun, RuleRunActionEnum, RuleRunConnection, RuleRunRollback } from '../schema/rule-run.js';
 import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
 import { shape } from '../schema/shape.js';
 import { countRuleRuns, listRuleRuns, runCursor } from '../store/rule-run-list.js';
-import { countsOf, type RuleRunRow } from '../store/rule-run.js';
+import { countsOf, type RuleRunRow } from '../store/rule-run-row.js';
 import { targetCursor } from '../store/rule-target.js';
 import { Needs } from './authorise.js';
 import { showChannel } from './channel.js';
@@ -145,6 +151,17 @@ export async function findRuleRunNode({ loaders }: Context, id: string): Promise
   return row && showRuleRun(row);
 }
 
+function showRollback(row: RuleRunRow): RuleRunRollback | null {
+  const { rollbackAskedAt: askedAt, rollbackAll: all, rollbackOnConflict: onConflict, rollingBack } = row;
+  if (askedAt === null) return null;
+  return shape(RuleRunRollback, {
+    askedAt,
+    all,
+    onConflict: onConflict as OnConflict,
+    underWay: rollingBack,
+  });
+}
+
 export function showRuleRun(row: RuleRunRow): RuleRun {
   const counts = countsOf(row);
   return shape(RuleRun, {
@@ -152,6 +169,7 @@ export function showRuleRun(row: RuleRunRow): RuleRun {
     kind: 'RULE',
     counts,
     progress: progressOf(counts),
+    rollback: showRollback(row),
     rule: row.ruleSnapshot === null ? null : shape(PricingRule, row.ruleSnapshot as unknown as PricingRule),
   });
 }

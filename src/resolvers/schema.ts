@@ -16,6 +16,7 @@ import { PipelineRunMutationResolver } from './pipeline-run-mutation.js';
 import { PipelineRunResolver } from './pipeline-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
 import { RulePreviewResolver } from './rule-preview.js';
+import { RuleRunControlResolver } from './rule-run-control.js';
 import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
 import { RuleTargetResolver } from './rule-target.js';
@@ -55,6 +56,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       PipelineRunResolver,
       PricingRuleResolver,
       RulePreviewResolver,
+      RuleRunControlResolver,
       RuleRunMutationResolver,
       RuleRunResolver,
       RuleTargetResolver,

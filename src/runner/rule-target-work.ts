@@ -3,20 +3,15 @@
 // names the claim: a worker that was too slow changes nothing.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Channel, ItemOutcome, Outcome, PriceChange } from '../connectors/channel.js';
+import type { Channel, ItemOutcome, Outcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
-import {
-  extendLeases,
-  releaseTargets,
-  settleIfClaimed,
-  type Claim,
-  type ClaimedTarget,
-  type SettledTarget,
-} from '../store/claim.js';
+import { extendLeases, type Claim, type ClaimedTarget } from '../store/claim.js';
 import type { Database } from '../store/db.js';
+import { releaseTargets, settleIfClaimed, type SettledTarget } from '../store/settle.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
+import { callChannel } from './price-calls.js';
 import type { Work, WorkResult } from './work.js';
 
 export interface RuleTargetWorkOptions {
@@ -75,9 +70,8 @@ export class RuleTargetWork implements Work {
 
   async #apply(signal: AbortSignal): Promise<void> {
     const { channel, claim, log, observer } = this.#options;
-    const batch = claim.targets.map((target) => toChange(claim, target));
     try {
-      for await (const outcomes of channel.applyPrices(batch, signal)) {
+      for await (const outcomes of callChannel(channel, claim, signal)) {
         this.#note(outcomes);
         if (outcomes.some(({ outcome }) => isThrottled(outcome))) observer.onThrottle?.();
         // What fails here is tried again, and reported, at the end.
@@ -135,7 +129,8 @@ export class RuleTargetWork implements Work {
     const { held, runMs } = await settleIfClaimed(db, claim, batch);
     for (const { targetId } of batch) this.#leased.delete(targetId);
     const ms = performance.now() - from;
-    observer.onSettle?.({ kind: 'rule_target', ms, events: countEvents(batch), runMs });
+    const kind = claim.purpose === 'apply' ? 'rule_target' : 'rule_target_roll_back';
+    observer.onSettle?.({ kind, ms, events: countEvents(batch), runMs });
     if (held === batch.length) return;
     log.warn({ runId: claim.runId, lost: batch.length - held }, 'results came after the lease was lost');
   }
@@ -167,13 +162,4 @@ function countEvents(batch: readonly SettledTarget[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { settlement } of batch) counts[settlement.event] = (counts[settlement.event] ?? 0) + 1;
   return counts;
-}
-
-function toChange({ runId }: Claim, target: ClaimedTarget): PriceChange {
-  return {
-    idempotencyKey: `${runId}:${target.id}:apply`,
-    externalId: target.externalId,
-    unitAmount: target.afterAmount,
-    currency: target.currency,
-  };
 }

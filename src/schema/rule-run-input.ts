@@ -1,9 +1,9 @@
 // What the mutations of rule runs take.
 
 import { Field, ID, InputType } from 'type-graphql';
-import type { RuleRunStatus } from '../domain/rule-run.js';
+import type { OnConflict, RuleRunStatus } from '../domain/rule-run.js';
 import { MAX_TARGETS_PER_CALL } from '../domain/rule-target.js';
-import { RuleRunStatusEnum } from './rule-run.js';
+import { OnConflictEnum, RuleRunStatusEnum } from './rule-run.js';
 import { DateTimeScalar, JsonScalar } from './scalar.js';
 
 const IDEMPOTENCY_KEY =
@@ -82,6 +82,16 @@ export class CreateRuleRunInput {
   })
   correlationId?: string | null;
 
+  @Field(() => DateTimeScalar, { nullable: true, description: 'Once queued, it waits until this moment.' })
+  startAt?: Date | null;
+
+  @Field(() => DateTimeScalar, {
+    nullable: true,
+    description:
+      'Sets back by itself what it has applied by then: a sale that ends on time. Prices that somebody else has changed meanwhile are left.',
+  })
+  autoRevertAt?: Date | null;
+
   @Field(() => String, { nullable: true, description: IDEMPOTENCY_KEY })
   idempotencyKey?: string | null;
 }
@@ -111,4 +121,26 @@ export class RuleRunInput {
       'For queueRuleRun: the hash of the preview, to queue a run that is beyond the guardrails. Another hash than the preview has by now is refused.',
   })
   confirm?: string | null;
+}
+
+@InputType({ description: 'Failed targets of a run to try again.' })
+export class RetryFailedTargetsInput extends RuleRunInput {
+  @Field(() => [ID], { nullable: true, description: 'Which of them; all when this is left out.' })
+  targetIds?: string[] | null;
+}
+
+@InputType({ description: 'What of a run to set back.' })
+export class RollBackRuleRunInput extends RuleRunInput {
+  @Field(() => [ID], {
+    nullable: true,
+    description: 'Which applied targets; all of them, with those still in flight, when this is left out.',
+  })
+  targetIds?: string[] | null;
+
+  @Field(() => OnConflictEnum, {
+    nullable: true,
+    defaultValue: 'SKIP',
+    description: 'What to do with prices that somebody else has changed meanwhile.',
+  })
+  onConflict?: OnConflict | null;
 }

@@ -1,7 +1,7 @@
 // Rule runs: price changes pushed to one sales channel.
 
 import { Field, Float, Int, ObjectType } from 'type-graphql';
-import type { RuleRunAction, RuleRunStatus, TargetCounts as Counts } from '../domain/rule-run.js';
+import type { OnConflict, RuleRunAction, RuleRunStatus, TargetCounts as Counts } from '../domain/rule-run.js';
 import { Node } from './node.js';
 import { defineEnum } from './enum.js';
 import { countedConnectionOf } from './page.js';
@@ -63,6 +63,30 @@ export class TargetCounts implements Counts {
   cancelled!: number;
 }
 
+export const OnConflictEnum = defineEnum<OnConflict>(
+  'OnConflict',
+  "What to do when the channel's price is no longer the one that the run set.",
+  { SKIP: 'Leave it, and say so on the target.', OVERWRITE: 'Set the former price all the same.' },
+);
+
+@ObjectType({ simpleResolvers: true, description: 'The newest rollback that was asked for.' })
+export class RuleRunRollback {
+  @Field(() => DateTimeScalar, { description: 'When it was asked for.' })
+  askedAt!: Date;
+
+  @Field(() => Boolean, { description: 'Whether all of the run is to be set back, or some targets.' })
+  all!: boolean;
+
+  @Field(() => OnConflictEnum, { description: 'The rule for prices that somebody else has changed.' })
+  onConflict!: OnConflict;
+
+  @Field(() => Boolean, {
+    description:
+      'Whether it is still under way. When it is over and the run is not ROLLED_BACK though all of it was asked for, `error` says how many targets were left and why; rollBackRuleRun takes them up again.',
+  })
+  underWay!: boolean;
+}
+
 @ObjectType({
   implements: [Node, Run],
   simpleResolvers: true,
@@ -71,6 +95,9 @@ export class TargetCounts implements Counts {
 export class RuleRun extends Run {
   /** For the resolver of `channel`. */
   channelId!: string;
+
+  /** For the resolver of `allowedActions`. */
+  rollingBack!: boolean;
 
   @Field(() => RuleRunStatusEnum, { description: 'Where it stands.' })
   status!: RuleRunStatus;
@@ -109,6 +136,21 @@ export class RuleRun extends Run {
 
   @Field(() => DateTimeScalar, { nullable: true, description: 'When it was queued.' })
   queuedAt!: Date | null;
+
+  @Field(() => DateTimeScalar, { nullable: true, description: 'Nothing is sent before this moment.' })
+  startAt!: Date | null;
+
+  @Field(() => DateTimeScalar, {
+    nullable: true,
+    description: 'When what it has applied is set back by itself; what is still under way is cancelled then.',
+  })
+  autoRevertAt!: Date | null;
+
+  @Field(() => RuleRunRollback, {
+    nullable: true,
+    description: 'The newest rollback; null when none was asked for.',
+  })
+  rollback!: RuleRunRollback | null;
 }
 
 @ObjectType({ simpleResolvers: true, description: 'A page of rule runs, newest first.' })

@@ -1,33 +1,33 @@
 // Claims: lease → heartbeat → settle or release → expire. One lock order everywhere: the run's row, then its
 // targets. Every lease carries the number of the claim that took it (`epoch`), and every settle names it:
 // a worker whose lease was taken back changes nothing, and its late result becomes a ledger line.
+//
+// A claim serves one of two purposes. Targets to apply are QUEUED and become APPLYING. Targets to set back are
+// APPLIED and stay so until that is done; they are those with `next_attempt_at`, which the claim moves to the
+// end of its lease, so that one that nobody settles comes up again by itself.
 
-import type { RuleRunStatus } from '../domain/rule-run.js';
-import { rollUp } from '../domain/rule-run.js';
-import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
+import type { OnConflict } from '../domain/rule-run.js';
 import type { Connection, Database } from './db.js';
-import { appendRunLines } from './ledger.js';
 
 export interface ClaimedTarget {
   readonly id: string;
   readonly externalId: string;
+  readonly beforeAmount: number;
   readonly afterAmount: number;
   readonly currency: string;
+  /** Calls for this purpose, with the one that the claim is for. */
   readonly attempts: number;
 }
 
 export interface Claim {
+  readonly purpose: 'apply' | 'roll_back';
+  readonly onConflict: OnConflict;
   readonly workerId: string;
   readonly runId: string;
   readonly tenantId: string;
   readonly channelId: string;
   readonly epoch: number;
   readonly targets: readonly ClaimedTarget[];
-}
-
-export interface SettledTarget {
-  readonly targetId: string;
-  readonly settlement: Settlement;
 }
 
 export interface ClaimableRun {
@@ -37,12 +37,17 @@ export interface ClaimableRun {
   readonly channelVersion: string;
 }
 
+/** As the index on active runs has it; whatever else makes a run claimable is looked up in the row. */
+const IS_ACTIVE = `(status IN ('QUEUED', 'APPLYING') OR rolling_back) AND NOT paused`;
+
 /** The run to serve next: priority first, then the one served least recently. */
 export async function findClaimableRun(db: Database): Promise<ClaimableRun | null> {
   const rows = await db.query<ClaimableRun>(
     `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion"
-     FROM rule_run run JOIN channel ON channel.id = run.channel_id
-     WHERE run.status IN ('QUEUED', 'APPLYING') AND NOT run.paused AND run.next_claim_at <= clock_timestamp()
+     FROM (
+       SELECT id, channel_id, priority, last_served_at FROM rule_run
+       WHERE ${IS_ACTIVE} AND greatest(next_claim_at, start_at) <= clock_timestamp() AND next_claim_at IS NOT NULL
+     ) run JOIN channel ON channel.id = run.channel_id
      ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
   );
   return rows[0] ?? null;
@@ -51,32 +56,30 @@ export async function findClaimableRun(db: Database): Promise<ClaimableRun | nul
 /** When the next target of any run falls due; null when nothing waits. */
 export async function nextClaimDelayMs(db: Database): Promise<number | null> {
   const rows = await db.query<{ ms: number | null }>(
-    `SELECT (extract(epoch FROM min(next_claim_at) - clock_timestamp()) * 1000)::float8 AS ms FROM rule_run
-     WHERE status IN ('QUEUED', 'APPLYING') AND NOT paused`,
+    `SELECT (extract(epoch FROM min(greatest(next_claim_at, start_at)) - clock_timestamp()) * 1000)::float8 AS ms
+     FROM rule_run WHERE ${IS_ACTIVE} AND next_claim_at IS NOT NULL`,
   );
   return rows[0]?.ms ?? null;
 }
 
+interface ClaimRequest {
+  readonly runId: string;
+  readonly workerId: string;
+  readonly limit: number;
+  readonly leaseMs: number;
+}
+
 /** Leases up to `limit` due targets of a run; null when there are none (any more). */
-export function claimTargets(
-  db: Database,
-  request: {
-    readonly runId: string;
-    readonly workerId: string;
-    readonly limit: number;
-    readonly leaseMs: number;
-  },
-): Promise<Claim | null> {
-  const { runId, workerId, limit, leaseMs } = request;
+export function claimTargets(db: Database, request: ClaimRequest): Promise<Claim | null> {
+  const { runId, workerId, limit } = request;
   return db.transaction(workerId, async (connection) => {
     const run = await openClaim(connection, runId);
     if (!run) return null;
-    const targets = await leaseTargets(connection, run, { workerId, limit, leaseMs });
+    const lease = run.rolling_back ? leaseAppliedTargets : leaseQueuedTargets;
+    const targets = await lease(connection, run, request);
     if (targets.length < limit) await rewindClaim(connection, runId);
-    else await moveCursor(connection, runId, targets);
-    if (targets.length === 0) return null;
-    const { tenant_id: tenantId, channel_id: channelId, claim_epoch: epoch } = run;
-    return { workerId, runId, tenantId, channelId, epoch, targets };
+    else if (!run.rolling_back) await moveCursor(connection, runId, targets);
+    return targets.length === 0 ? null : toClaim(run, workerId, targets);
   });
 }
 
@@ -86,24 +89,44 @@ interface ClaimingRun {
   readonly channel_id: string;
   readonly claim_epoch: number;
   readonly claim_cursor: string;
+  readonly rolling_back: boolean;
+  readonly rollback_on_conflict: OnConflict | null;
+}
+
+function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTarget[]): Claim {
+  return {
+    purpose: run.rolling_back ? 'roll_back' : 'apply',
+    onConflict: run.rollback_on_conflict ?? 'SKIP',
+    workerId,
+    runId: run.id,
+    tenantId: run.tenant_id,
+    channelId: run.channel_id,
+    epoch: run.claim_epoch,
+    targets,
+  };
 }
 
 // Takes the run's lock, and starts a queued run. What was true when the run was found may not be any more.
 async function openClaim(connection: Connection, runId: string): Promise<ClaimingRun | null> {
   const { rows } = await connection.query<ClaimingRun>(
     `UPDATE rule_run
-     SET status = 'APPLYING', claim_epoch = claim_epoch + 1, last_served_at = clock_timestamp()
-     WHERE id = $1 AND status IN ('QUEUED', 'APPLYING') AND NOT paused AND next_claim_at <= clock_timestamp()
-     RETURNING id, tenant_id, channel_id, claim_epoch, claim_cursor`,
+     SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END,
+       claim_epoch = claim_epoch + 1, last_served_at = clock_timestamp()
+     WHERE id = $1 AND ${IS_ACTIVE} AND greatest(next_claim_at, start_at) <= clock_timestamp()
+       AND next_claim_at IS NOT NULL
+     RETURNING id, tenant_id, channel_id, claim_epoch, claim_cursor, rolling_back, rollback_on_conflict`,
     [runId],
   );
   return rows[0] ?? null;
 }
 
-async function leaseTargets(
+const CLAIMED = `id::text AS id, external_id AS "externalId", before_amount::float8 AS "beforeAmount",
+  after_amount::float8 AS "afterAmount", currency`;
+
+async function leaseQueuedTargets(
   connection: Connection,
   run: ClaimingRun,
-  { workerId, limit, leaseMs }: { workerId: string; limit: number; leaseMs: number },
+  { workerId, limit, leaseMs }: ClaimRequest,
 ): Promise<ClaimedTarget[]> {
   // First what waits and is due, then what was never claimed, by the remembered position. ARRAY(…) makes
   // the choice once; the limit stands in the text because a generic plan would not see a parameter's value.
@@ -114,7 +137,7 @@ async function leaseTargets(
      WHERE id = ANY(ARRAY(
        SELECT id FROM (
          SELECT id FROM (
-           SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at <= clock_timestamp()
+           SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at <= clock_timestamp() AND status = 'QUEUED'
            ORDER BY next_attempt_at LIMIT ${limit} FOR UPDATE SKIP LOCKED) waiting
          UNION ALL
          SELECT id FROM (
@@ -123,8 +146,27 @@ async function leaseTargets(
            ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED) fresh
        ) due LIMIT ${limit}
      ))
-     RETURNING id::text AS id, external_id AS "externalId", after_amount::float8 AS "afterAmount", currency, attempts`,
+     RETURNING ${CLAIMED}, attempts`,
     [run.id, run.claim_cursor, workerId, run.claim_epoch, leaseMs],
+  );
+  return rows;
+}
+
+async function leaseAppliedTargets(
+  connection: Connection,
+  run: ClaimingRun,
+  { workerId, limit, leaseMs }: ClaimRequest,
+): Promise<ClaimedTarget[]> {
+  const { rows } = await connection.query<ClaimedTarget>(
+    `UPDATE rule_target
+     SET rollback_attempts = rollback_attempts + 1, lease_owner = $2, lease_epoch = $3,
+       lease_until = term.ends_at, next_attempt_at = term.ends_at
+     FROM (SELECT clock_timestamp() + $4 * interval '1 millisecond' AS ends_at) term
+     WHERE id = ANY(ARRAY(
+       SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at <= clock_timestamp() AND status = 'APPLIED'
+       ORDER BY next_attempt_at LIMIT ${limit} FOR UPDATE SKIP LOCKED))
+     RETURNING ${CLAIMED}, rollback_attempts AS attempts`,
+    [run.id, workerId, run.claim_epoch, leaseMs],
   );
   return rows;
 }
@@ -172,130 +214,12 @@ export async function extendLeases(
   leaseMs: number,
 ): Promise<void> {
   await db.query(
-    `UPDATE rule_target SET lease_until = clock_timestamp() + $4 * interval '1 millisecond'
+    `UPDATE rule_target
+     SET lease_until = term.ends_at, next_attempt_at = CASE WHEN next_attempt_at IS NOT NULL THEN term.ends_at END
+     FROM (SELECT clock_timestamp() + $4 * interval '1 millisecond' AS ends_at) term
      WHERE id = ANY(ARRAY(
        SELECT id FROM rule_target WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3
        ORDER BY id FOR UPDATE SKIP LOCKED))`,
     [targetIds, claim.workerId, claim.epoch, leaseMs],
   );
 }
-
-export interface Settled {
-  /** How many of the targets this claim still held. */
-  readonly held: number;
-  /** How long the run took, when this brought it to its end. */
-  readonly runMs: number | null;
-}
-
-/** Settles what this claim still holds. The run rolls up in the same transaction. */
-export function settleIfClaimed(
-  db: Database,
-  claim: Claim,
-  settled: readonly SettledTarget[],
-): Promise<Settled> {
-  return db.transaction(claim.workerId, async (connection) => {
-    await lockRun(connection, claim.runId);
-    const { rows } = await connection.query<{ id: string }>(
-      `UPDATE rule_target AS target
-       SET status = result.status, error_code = result.code, error_message = result.message,
-         next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
-       FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
-         AS result (id, status, code, message, delay_ms)
-       WHERE target.id = result.id AND target.lease_owner = $6 AND target.lease_epoch = $7
-       RETURNING target.id::text AS id`,
-      [...toColumns(settled), claim.workerId, claim.epoch],
-    );
-    const held = new Set(rows.map(({ id }) => id));
-    await recordLateResults(
-      connection,
-      claim,
-      settled.filter(({ targetId }) => !held.has(targetId)),
-    );
-    return { held: held.size, runMs: await rollUpRun(connection, claim.runId) };
-  });
-}
-
-function toColumns(settled: readonly SettledTarget[]): unknown[][] {
-  return [
-    settled.map(({ targetId }) => targetId),
-    settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
-    settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.code)),
-    settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.message)),
-    settled.map(({ settlement }) => (settlement.event === 'retry' ? settlement.delayMs : null)),
-  ];
-}
-
-async function recordLateResults(
-  connection: Connection,
-  claim: Claim,
-  late: readonly SettledTarget[],
-): Promise<void> {
-  await appendRunLines(
-    connection,
-    'RULE',
-    claim.runId,
-    late.map(({ targetId, settlement }) => ({
-      type: 'rule_target.late_result',
-      level: 'WARN',
-      message: `${claim.workerId} lost its claim before it could report ${settlement.event}`,
-      payload: { targetId, epoch: claim.epoch, result: settlement },
-      targetId,
-    })),
-  );
-}
-
-/** Hands leases back, as on shutdown: what was not tried costs no attempt and may be claimed at once. */
-export async function releaseTargets(
-  db: Database,
-  claim: Claim,
-  targetIds: readonly string[],
-): Promise<void> {
-  if (targetIds.length === 0) return;
-  await db.transaction(claim.workerId, async (connection) => {
-    await lockRun(connection, claim.runId);
-    await connection.query(
-      `UPDATE rule_target SET status = 'QUEUED', attempts = attempts - 1
-       WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
-      [targetIds, claim.workerId, claim.epoch],
-    );
-  });
-}
-
-export async function lockRun(connection: Connection, runId: string): Promise<void> {
-  await connection.query('SELECT 1 FROM rule_run WHERE id = $1 FOR NO KEY UPDATE', [runId]);
-}
-
-/**
- * Ends a run that has nothing left to do; answers how long it took then, else null. The counters are the
- * database's own: they already include what this transaction changed.
- */
-export async function rollUpRun(connection: Connection, runId: string): Promise<number | null> {
-  const { rows } = await connection.query<{
-    status: RuleRunStatus;
-    total: number;
-    preview: number;
-    queued: number;
-    applying: number;
-    applied: number;
-    failed: number;
-    rolledBack: number;
-    cancelled: number;
-  }>(
-    `SELECT status, total_count AS total, preview_count AS preview, queued_count AS queued,
-       applying_count AS applying, applied_count AS applied, failed_count AS failed,
-       rolled_back_count AS "rolledBack", cancelled_count AS cancelled
-     FROM rule_run WHERE id = $1`,
-    [runId],
-  );
-  const run = rows[0];
-  const event = run?.status === 'APPLYING' ? rollUp(run) : null;
-  if (!event) return null;
-  const ended = await connection.query<{ ms: number }>(
-    `UPDATE rule_run SET status = $2 WHERE id = $1
-     RETURNING (extract(epoch FROM finished_at - started_at) * 1000)::float8 AS ms`,
-    [runId, TO[event]],
-  );
-  return ended.rows[0]!.ms;
-}
-
-const TO = { complete: 'APPLIED', complete_partially: 'PARTIAL', fail: 'FAILED' } as const;

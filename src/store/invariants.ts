@@ -61,13 +61,21 @@ const RUN_STATES: Invariant[] = [
   },
   {
     name: 'rule_run_claimable',
-    says: 'some worker is led to every queued target of a run under way, and recovery to every lease',
+    says: 'some worker is led to every target that waits, to be applied or set back, and recovery to every lease',
     remedy: 'UPDATE rule_run SET next_claim_at = now(), claim_cursor = 0, lease_floor = now() WHERE id = …',
     sql: `
       SELECT id::text, 'targets are queued, but nothing says when to claim them' AS fault
       FROM rule_run
       WHERE ($1::uuid IS NULL OR id = $1) AND status IN ('QUEUED', 'APPLYING') AND next_claim_at IS NULL
         AND EXISTS (SELECT 1 FROM rule_target WHERE run_id = rule_run.id AND status = 'QUEUED')
+      UNION ALL
+      SELECT id::text, 'it is being rolled back, but nothing says when to go on' AS fault
+      FROM rule_run WHERE ($1::uuid IS NULL OR id = $1) AND rolling_back AND next_claim_at IS NULL
+      UNION ALL
+      SELECT run.id::text, format('target %s waits to be set back, but the run is not being rolled back', target.id)
+      FROM rule_run run JOIN rule_target target ON target.run_id = run.id
+      WHERE ($1::uuid IS NULL OR run.id = $1) AND NOT run.rolling_back
+        AND target.status = 'APPLIED' AND target.next_attempt_at IS NOT NULL
       UNION ALL
       SELECT run.id::text, format('a lease ends at %s, but recovery looks at %s', min(lease_until), run.lease_floor)
       FROM rule_run run JOIN rule_target target ON target.run_id = run.id

@@ -1,47 +1,90 @@
 // Recovery: taking back the leases of workers that are gone, by the same lock order as every claim. An
 // expired lease costs no attempt, since nothing is known of the call; but not without end.
 
-import { lockRun, rollUpRun } from './claim.js';
-import type { Database } from './db.js';
+import { concludeRun, lockRun } from './conclude.js';
+import type { Connection, Database } from './db.js';
+import { cancelReturned } from './settle.js';
 
 /** A target that loses its worker this often is given up: it may be what ends them. */
 export const MAX_LOST_LEASES = 5;
 
 /** Takes back leases that expired, and at once those of `deadWorkerIds`; answers how many. */
 export async function recoverLeases(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
-  const runs = await db.query<{ id: string }>(
+  let recovered = 0;
+  for (const runId of await listRunsToLookAt(db, deadWorkerIds)) {
+    recovered += await recoverRun(db, runId, deadWorkerIds);
+  }
+  if (deadWorkerIds.length > 0) recovered += await recoverRollBacks(db, deadWorkerIds);
+  return recovered;
+}
+
+async function listRunsToLookAt(db: Database, deadWorkerIds: readonly string[]): Promise<string[]> {
+  const rows = await db.query<{ id: string }>(
     `SELECT id FROM rule_run
      WHERE lease_floor IS NOT NULL AND (lease_floor <= clock_timestamp() OR $1) ORDER BY id`,
     [deadWorkerIds.length > 0],
   );
-  let recovered = 0;
-  for (const { id } of runs) recovered += await recoverRun(db, id, deadWorkerIds);
-  return recovered;
+  return rows.map(({ id }) => id);
 }
 
 function recoverRun(db: Database, runId: string, deadWorkerIds: readonly string[]): Promise<number> {
   return db.transaction('system', async (connection) => {
-    await lockRun(connection, runId);
-    const { rowCount } = await connection.query(
-      `UPDATE rule_target SET
-         status = CASE WHEN lost_leases + 1 < $2 THEN 'QUEUED' ELSE 'FAILED' END,
-         attempts = CASE WHEN lost_leases + 1 < $2 THEN attempts - 1 ELSE attempts END,
-         lost_leases = lost_leases + 1,
-         error_code = 'LEASE_EXPIRED',
-         error_message = format('the lease of %s expired', lease_owner)
-       WHERE id = ANY(ARRAY(
-         SELECT id FROM rule_target
-         WHERE run_id = $1 AND status = 'APPLYING' AND (lease_until <= clock_timestamp() OR lease_owner = ANY($3))
-         ORDER BY id FOR UPDATE SKIP LOCKED))`,
-      [runId, MAX_LOST_LEASES, deadWorkerIds],
-    );
+    const run = await lockRun(connection, runId);
+    const returned = await returnTargets(connection, runId, deadWorkerIds);
+    await cancelReturned(connection, run, returned);
     await connection.query(
-      `UPDATE rule_run SET lease_floor =
-         (SELECT min(lease_until) FROM rule_target WHERE run_id = $1 AND status = 'APPLYING')
+      `UPDATE rule_run SET lease_floor = CASE WHEN applying_count > 0 THEN
+         (SELECT min(lease_until) FROM rule_target WHERE run_id = $1 AND status = 'APPLYING') END
        WHERE id = $1`,
       [runId],
     );
-    await rollUpRun(connection, runId);
-    return rowCount ?? 0;
+    await concludeRun(connection, runId, 'the lease of its worker expired');
+    return returned.length;
   });
+}
+
+async function returnTargets(
+  connection: Connection,
+  runId: string,
+  deadWorkerIds: readonly string[],
+): Promise<string[]> {
+  // A run without a target in flight need not be searched for one.
+  const { rows } = await connection.query<{ id: string }>(
+    `UPDATE rule_target SET
+       status = CASE WHEN lost_leases + 1 < $2 THEN 'QUEUED' ELSE 'FAILED' END,
+       attempts = CASE WHEN lost_leases + 1 < $2 THEN attempts - 1 ELSE attempts END,
+       lost_leases = lost_leases + 1,
+       error_code = 'LEASE_EXPIRED',
+       error_message = format('the lease of %s expired', lease_owner)
+     WHERE id = ANY(ARRAY(
+       SELECT target.id FROM rule_run run JOIN rule_target target ON target.run_id = run.id
+       WHERE run.id = $1 AND run.applying_count > 0 AND target.status = 'APPLYING'
+         AND (target.lease_until <= clock_timestamp() OR target.lease_owner = ANY($3))
+       ORDER BY target.id FOR UPDATE OF target SKIP LOCKED))
+     RETURNING id::text AS id`,
+    [runId, MAX_LOST_LEASES, deadWorkerIds],
+  );
+  return rows.map(({ id }) => id);
+}
+
+// Leases for setting back run out by themselves; those of the dead need not be waited for.
+async function recoverRollBacks(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
+  const runs = await db.query<{ id: string }>('SELECT id FROM rule_run WHERE rolling_back ORDER BY id');
+  let recovered = 0;
+  for (const { id } of runs) {
+    recovered += await db.transaction('system', async (connection) => {
+      await lockRun(connection, id);
+      const { rowCount } = await connection.query(
+        `UPDATE rule_target SET rollback_attempts = rollback_attempts - 1, next_attempt_at = clock_timestamp(),
+           lease_owner = NULL, lease_until = NULL, lease_epoch = NULL
+         WHERE run_id = $1 AND next_attempt_at IS NOT NULL AND lease_owner = ANY($2)`,
+        [id, deadWorkerIds],
+      );
+      if (rowCount) {
+        await connection.query('UPDATE rule_run SET next_claim_at = clock_timestamp() WHERE id = $1', [id]);
+      }
+      return rowCount ?? 0;
+    });
+  }
+  return recovered;
 }

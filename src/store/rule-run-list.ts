@@ -8,7 +8,7 @@ import { translated, type Database } from './db.js';
 import { isUuid } from './id.js';
 import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 import type { Prisma } from './prisma/client.js';
-import { toRow, type RuleRunRow } from './rule-run.js';
+import { toRow, type RuleRunRow } from './rule-run-row.js';
 
 export interface RuleRunFilter {
   readonly status?: readonly RuleRunStatus[] | null;

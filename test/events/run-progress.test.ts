@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { RunRow } from '../../src/events/run-row.js';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
-import { findRuleRun } from '../../src/store/rule-run.js';
+import { findRuleRun } from '../../src/store/rule-run-row.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { fire, makeRow, makeRuleRun, seedWorld, type MachineRow, type World } from '../support/fixtures.js';
 import { appendLines, cutListeners, silentLog, startFeed, take, type Live } from './support.js';

@@ -9,6 +9,7 @@ import { linesOf } from '../store/rows.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import {
+  drain,
   makeRuleTargets,
   named,
   NEVER,
@@ -53,17 +54,6 @@ async function claimOf(kind: RuleTargets, worker = 'w'): Promise<Work> {
   const work = await kind.claim(worker);
   if (!work) throw new Error('nothing to claim');
   return work;
-}
-
-/** Works until nothing waits any more. */
-async function drain(kind: RuleTargets): Promise<void> {
-  for (;;) {
-    const ms = await kind.nextDueMs();
-    if (ms === null) return;
-    if (ms > 0) await new Promise((resolve) => setTimeout(resolve, ms));
-    const work = await kind.claim('w');
-    await work?.process(NEVER);
-  }
 }
 
 describe('a run', () => {

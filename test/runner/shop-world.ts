@@ -8,7 +8,7 @@ import type { Sandbox } from '../../src/sandbox/server.js';
 import { registerChannel } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
 import { SecretBox } from '../../src/store/secret-box.js';
-import { findRuleRun } from '../../src/store/rule-run.js';
+import { findRuleRun } from '../../src/store/rule-run-row.js';
 import { listRuleTargets } from '../../src/store/rule-target.js';
 import { targetsOf, viewerOf } from '../support/fixtures.js';
 
@@ -59,4 +59,15 @@ export async function targetsIn(db: Database, runId: string): Promise<Map<string
 /** Resolves when the shop leaves `count` calls unanswered. */
 export async function untilHeld(sandbox: Sandbox, count = 1): Promise<void> {
   while (sandbox.held() < count) await new Promise(setImmediate);
+}
+
+/** Works until nothing waits any more. */
+export async function drain(kind: RuleTargets): Promise<void> {
+  for (;;) {
+    const ms = await kind.nextDueMs();
+    if (ms === null) return;
+    if (ms > 0) await new Promise((resolve) => setTimeout(resolve, ms));
+    const work = await kind.claim('w');
+    await work?.process(NEVER);
+  }
 }

@@ -1,7 +1,8 @@
 // The doorbell: one NOTIFY per run and statement, that says where the news is and never what.
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
+import { claimTargets } from '../../src/store/claim.js';
+import { settleIfClaimed } from '../../src/store/settle.js';
 import { appendRunLines } from '../../src/store/ledger.js';
 import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import {

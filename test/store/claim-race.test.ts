@@ -2,14 +2,9 @@
 // never meet a deadlock, and leave a run whose every invariant holds.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Settlement } from '../../src/domain/rule-target.js';
-import {
-  claimTargets,
-  extendLeases,
-  releaseTargets,
-  settleIfClaimed,
-  type Claim,
-} from '../../src/store/claim.js';
+import { claimTargets, extendLeases, type Claim } from '../../src/store/claim.js';
 import { Database } from '../../src/store/db.js';
+import { releaseTargets, settleIfClaimed } from '../../src/store/settle.js';
 import { recoverLeases } from '../../src/store/recover.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';

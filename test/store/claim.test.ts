@@ -7,10 +7,9 @@ import {
   extendLeases,
   findClaimableRun,
   nextClaimDelayMs,
-  releaseTargets,
-  settleIfClaimed,
   type Claim,
 } from '../../src/store/claim.js';
+import { releaseTargets, settleIfClaimed } from '../../src/store/settle.js';
 import { MAX_LOST_LEASES, recoverLeases } from '../../src/store/recover.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';

@@ -4,9 +4,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { opsRunMachine } from '../../src/domain/ops-run.js';
 import { partitionMachine } from '../../src/domain/partition.js';
 import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
-import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
+import { claimTargets } from '../../src/store/claim.js';
 import { examine, findViolations, type Diagnosis } from '../../src/store/doctor.js';
 import { INVARIANTS } from '../../src/store/invariants.js';
+import { settleIfClaimed } from '../../src/store/settle.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRowIn, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { countRows } from './rows.js';
@@ -103,6 +104,11 @@ const RULE: Damage[] = [
     invariant: 'rule_run_claimable',
     what: 'is never recovered',
     sql: 'UPDATE rule_run SET lease_floor = NULL WHERE id = $1',
+  },
+  {
+    invariant: 'rule_run_claimable',
+    what: 'has a target to set back that nobody will',
+    sql: `UPDATE rule_target SET next_attempt_at = now() WHERE run_id = $1 AND status = 'APPLIED'`,
   },
   {
     invariant: 'rule_target_applied',

@@ -5,7 +5,8 @@ import type { Guardrails } from '../../src/domain/guardrail.js';
 import { importCatalogItems } from '../../src/store/catalog-item.js';
 import { findGuardrails, saveGuardrails } from '../../src/store/guardrail.js';
 import { savePricingRule } from '../../src/store/pricing-rule.js';
-import { addRuleTargets, createRuleRun, findRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
+import { findRuleRun } from '../../src/store/rule-run-row.js';
+import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
 import { findRulePreviews } from '../../src/store/target-summary.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {

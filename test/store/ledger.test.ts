@@ -1,7 +1,8 @@
 // The ledger: append-only, gap-free whoever writes at once, and it names who did it.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
-import { claimTargets, settleIfClaimed } from '../../src/store/claim.js';
+import { claimTargets } from '../../src/store/claim.js';
+import { settleIfClaimed } from '../../src/store/settle.js';
 import { appendRunLines, listTargetHistories, readLedger, type Line } from '../../src/store/ledger.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {

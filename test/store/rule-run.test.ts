@@ -2,13 +2,8 @@
 // nothing of another tenant.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '../../src/store/id.js';
-import {
-  addRuleTargets,
-  countsOf,
-  createRuleRun,
-  findRuleRun,
-  queueRuleRun,
-} from '../../src/store/rule-run.js';
+import { countsOf, findRuleRun } from '../../src/store/rule-run-row.js';
+import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
 import { countRuleRuns, listRuleRuns, runCursor, type RuleRunFilter } from '../../src/store/rule-run-list.js';
 import { listRuleTargets, targetCursor, type TargetPageRequest } from '../../src/store/rule-target.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';

@@ -7,7 +7,8 @@ import type { Role, Viewer } from '../../src/domain/viewer.js';
 import { ensureTenant } from '../../src/store/api-key.js';
 import { listChannels, listSources, registerChannel, registerSource } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
-import { createRuleRun, queueRuleRun, type NewRuleRun, type RuleRunRow } from '../../src/store/rule-run.js';
+import type { RuleRunRow } from '../../src/store/rule-run-row.js';
+import { createRuleRun, queueRuleRun, type NewRuleRun } from '../../src/store/rule-run.js';
 import { fireEvent } from '../../src/store/transition.js';
 
 export interface Tenant {

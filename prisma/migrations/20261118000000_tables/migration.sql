@@ -56,6 +56,7 @@ CREATE TABLE "channel" (
     "circuit" "circuit_state" NOT NULL DEFAULT 'CLOSED',
     "circuit_open_until" TIMESTAMPTZ(6),
     "consecutive_429" INTEGER NOT NULL DEFAULT 0,
+    "slots" JSONB NOT NULL DEFAULT '{}',
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "updated_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
 
@@ -164,6 +165,13 @@ CREATE TABLE "rule_run" (
     "next_claim_at" TIMESTAMPTZ(6),
     "lease_floor" TIMESTAMPTZ(6),
     "last_served_at" TIMESTAMPTZ(6),
+    "start_at" TIMESTAMPTZ(6),
+    "auto_revert_at" TIMESTAMPTZ(6),
+    "auto_reverted" BOOLEAN NOT NULL DEFAULT false,
+    "rolling_back" BOOLEAN NOT NULL DEFAULT false,
+    "rollback_asked_at" TIMESTAMPTZ(6),
+    "rollback_all" BOOLEAN NOT NULL DEFAULT false,
+    "rollback_on_conflict" TEXT,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     "queued_at" TIMESTAMPTZ(6),
     "started_at" TIMESTAMPTZ(6),
@@ -192,6 +200,7 @@ CREATE TABLE "rule_target" (
     "error_message" TEXT,
     "applied_at" TIMESTAMPTZ(6),
     "rolled_back_at" TIMESTAMPTZ(6),
+    "rollback_attempts" INTEGER NOT NULL DEFAULT 0,
 
     CONSTRAINT "rule_target_pkey" PRIMARY KEY ("id")
 );
@@ -461,13 +470,18 @@ ALTER TABLE "worker_runs" SET (fillfactor = 50);
 ALTER TABLE "partition_progress" SET (fillfactor = 50);
 ALTER TABLE "ops_run" SET (fillfactor = 50);
 
--- Runs that may have work. Small: finished runs are not in it.
-CREATE INDEX "rule_run_active_idx" ON "rule_run" ("id") WHERE "status" IN ('QUEUED', 'APPLYING');
+-- Runs that may have work. Small: finished runs are not in it. Like every index of this table, on nothing that
+-- changes with each batch, so that those updates are heap-only too.
+CREATE INDEX "rule_run_active_idx" ON "rule_run" ("id") WHERE "status" IN ('QUEUED', 'APPLYING') OR "rolling_back";
 
--- Runs with leases out, which recovery looks at.
+-- Runs that set themselves back one day.
+CREATE INDEX "rule_run_auto_revert_idx" ON "rule_run" ("auto_revert_at")
+  WHERE "auto_revert_at" IS NOT NULL AND NOT "auto_reverted";
+
+-- Runs that may have leases out, which recovery looks at.
 CREATE INDEX "rule_run_leased_idx" ON "rule_run" ("id") WHERE "lease_floor" IS NOT NULL;
 
--- Targets that wait to be claimed again. The status is deliberately no part of it (see above); a target
+-- Targets that wait to be claimed again, or to be set back. The status is deliberately no part of it (see above); a target
 -- that was never returned to the queue has no entry here and is found by the run's claim cursor.
 CREATE INDEX "rule_target_waiting_idx" ON "rule_target" ("run_id", "next_attempt_at")
   WHERE "next_attempt_at" IS NOT NULL;

@@ -124,6 +124,8 @@ BEGIN
   ELSE
     NEW.finished_at := greatest(NEW.started_at, NEW.queued_at, at);
     NEW.next_claim_at := NULL;
+    NEW.paused := false;
+    NEW.rolling_back := false;
   END IF;
   RETURN NEW;
 END
@@ -184,7 +186,11 @@ ALTER TABLE rule_run
     AND coalesce(queued_at <= started_at, true)
     AND coalesce(started_at <= finished_at, true)),
   -- Rolling back takes targets of an applied run out of APPLIED before the run itself follows.
-  ADD CONSTRAINT rule_run_applied CHECK (status <> 'APPLIED' OR applied_count + rolled_back_count = total_count);
+  ADD CONSTRAINT rule_run_applied CHECK (status <> 'APPLIED' OR applied_count + rolled_back_count = total_count),
+  ADD CONSTRAINT rule_run_rollback CHECK (
+    (rollback_on_conflict IS NULL OR rollback_on_conflict IN ('SKIP', 'OVERWRITE'))
+    AND (NOT rolling_back OR (
+      status IN ('APPLIED', 'PARTIAL', 'CANCELLED') AND rollback_asked_at IS NOT NULL AND rollback_on_conflict IS NOT NULL)));
 
 -- ------------------------------------------------------------------------------------ rule targets
 
@@ -216,6 +222,8 @@ BEGIN
     NEW.error_message := NULL;
   ELSIF NEW.status = 'ROLLED_BACK' THEN
     NEW.rolled_back_at := clock_timestamp();
+    NEW.error_code := NULL;
+    NEW.error_message := NULL;
   END IF;
   RETURN NEW;
 END
@@ -277,10 +285,7 @@ BEGIN
       rolled_back_count = rolled_back_count + moved.rolled_back,
       cancelled_count = cancelled_count + moved.cancelled,
       next_claim_at = least(next_claim_at, moved.claimable_at),
-      lease_floor = CASE
-        WHEN applying_count + moved.applying = 0 THEN NULL
-        ELSE least(lease_floor, moved.lease_until)
-      END
+      lease_floor = least(lease_floor, moved.lease_until)
     WHERE id = moved.run_id
     RETURNING id, tenant_id, last_seq INTO run;
 
@@ -322,13 +327,14 @@ CREATE TRIGGER rule_target_kept BEFORE DELETE OR TRUNCATE ON rule_target
 
 ALTER TABLE rule_target
   ADD CONSTRAINT rule_target_amounts CHECK (before_amount >= 0 AND after_amount >= 0),
-  ADD CONSTRAINT rule_target_attempts CHECK (attempts >= 0 AND lost_leases >= 0),
+  ADD CONSTRAINT rule_target_attempts CHECK (attempts >= 0 AND lost_leases >= 0 AND rollback_attempts >= 0),
   -- A lease is whole or not there; what is being applied has one (what is being rolled back may).
   ADD CONSTRAINT rule_target_lease CHECK (
     num_nonnulls(lease_owner, lease_until, lease_epoch) = CASE WHEN lease_owner IS NULL THEN 0 ELSE 3 END
     AND (status <> 'APPLYING' OR lease_owner IS NOT NULL)
     AND (lease_owner IS NULL OR status IN ('APPLYING', 'APPLIED'))),
-  ADD CONSTRAINT rule_target_waiting CHECK (next_attempt_at IS NULL OR status = 'QUEUED'),
+  -- A target that is applied waits only to be set back.
+  ADD CONSTRAINT rule_target_waiting CHECK (next_attempt_at IS NULL OR status IN ('QUEUED', 'APPLIED')),
   ADD CONSTRAINT rule_target_applied CHECK (status NOT IN ('APPLIED', 'ROLLED_BACK') OR applied_at IS NOT NULL),
   ADD CONSTRAINT rule_target_rolled_back CHECK ((status = 'ROLLED_BACK') = (rolled_back_at IS NOT NULL));
 

@@ -1,0 +1,96 @@
+// The end of a run's work. Whoever changed its targets asks here, under the run's lock, whether that was the
+// last of it: an APPLYING run rolls up into its final state, and one that is being rolled back becomes
+// ROLLED_BACK when no applied target is left. A rollback that had to leave some behind ends too, but the run
+// keeps its state, since prices of its making still stand: its `error` says how many, and why.
+
+import { rollUp, ruleRunMachine, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
+import type { Connection } from './db.js';
+import { appendRunLines } from './ledger.js';
+
+export interface LockedRun {
+  readonly id: string;
+  readonly status: RuleRunStatus;
+  readonly rolling_back: boolean;
+  readonly rollback_all: boolean;
+}
+
+export async function lockRun(connection: Connection, runId: string): Promise<LockedRun> {
+  const { rows } = await connection.query<LockedRun>(
+    'SELECT id, status, rolling_back, rollback_all FROM rule_run WHERE id = $1 FOR NO KEY UPDATE',
+    [runId],
+  );
+  return rows[0]!;
+}
+
+type RunNow = LockedRun & TargetCounts;
+
+/**
+ * Ends what has nothing left to do; answers how long the run took then, else null. The counters are the
+ * database's own: they already include what this transaction changed.
+ */
+export async function concludeRun(
+  connection: Connection,
+  runId: string,
+  lastError: string | null,
+): Promise<number | null> {
+  const { rows } = await connection.query<RunNow>(
+    `SELECT id, status, rolling_back, rollback_all, total_count AS total, preview_count AS preview,
+       queued_count AS queued, applying_count AS applying, applied_count AS applied, failed_count AS failed,
+       rolled_back_count AS "rolledBack", cancelled_count AS cancelled
+     FROM rule_run WHERE id = $1`,
+    [runId],
+  );
+  const run = rows[0]!;
+  if (run.rolling_back) await concludeRollBack(connection, run);
+  const event = run.status === 'APPLYING' ? rollUp(run) : null;
+  if (!event) return null;
+  const error =
+    event === 'fail' ? `Every target failed${lastError ? `, the last one with: ${lastError}` : ''}` : null;
+  const ended = await connection.query<{ ms: number }>(
+    `UPDATE rule_run SET status = $2, error = $3 WHERE id = $1
+     RETURNING (extract(epoch FROM finished_at - started_at) * 1000)::float8 AS ms`,
+    [runId, ruleRunMachine.events[event].to, error],
+  );
+  return ended.rows[0]!.ms;
+}
+
+async function concludeRollBack(connection: Connection, run: RunNow): Promise<void> {
+  if (run.applying > 0 && run.rollback_all) return;
+  if (run.applied + run.applying === 0) {
+    await connection.query(`UPDATE rule_run SET status = 'ROLLED_BACK', error = NULL WHERE id = $1`, [
+      run.id,
+    ]);
+    return;
+  }
+  const { rows } = await connection.query<{ waits: boolean }>(
+    `SELECT EXISTS (
+       SELECT 1 FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL AND status = 'APPLIED') AS waits`,
+    [run.id],
+  );
+  if (!rows[0]!.waits) await endRollBack(connection, run.id);
+}
+
+// Of the applied targets that are left, those with an error are the ones that could not be set back.
+async function endRollBack(connection: Connection, runId: string): Promise<void> {
+  const { rows } = await connection.query<{ code: string; count: number }>(
+    `SELECT error_code AS code, count(*)::int AS count FROM rule_target
+     WHERE run_id = $1 AND status = 'APPLIED' AND error_code IS NOT NULL GROUP BY error_code ORDER BY error_code`,
+    [runId],
+  );
+  const left = rows.reduce((sum, { count }) => sum + count, 0);
+  const byCode = rows.map(({ code, count }) => `${count} ${code}`).join(', ');
+  const error =
+    left === 0 ? null : `${left === 1 ? '1 target was' : `${left} targets were`} not set back: ${byCode}`;
+  await connection.query(
+    'UPDATE rule_run SET rolling_back = false, paused = false, next_claim_at = NULL, error = $2 WHERE id = $1',
+    [runId, error],
+  );
+  await appendRunLines(connection, 'RULE', runId, [
+    {
+      type: 'rule_run.end_roll_back',
+      level: error === null ? 'INFO' : 'WARN',
+      message: error ?? 'The targets asked for are set back',
+      payload: { left, byCode: Object.fromEntries(rows.map(({ code, count }) => [code, count])) },
+    },
+  ]);
+}

@@ -1,0 +1,133 @@
+// A rule run as it is: reading it, and taking its lock for a request about it. Every verb takes the viewer
+// and sees that tenant alone.
+
+import { type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
+import type { Viewer } from '../domain/viewer.js';
+import { translated, type Connection, type Database } from './db.js';
+import { isUuid } from './id.js';
+import { reserveKey } from './idempotency.js';
+import type { RuleRun } from './prisma/client.js';
+import { notFound } from './transition.js';
+
+export type RuleRunRow = Omit<RuleRun, 'status' | 'metadata'> & {
+  readonly status: RuleRunStatus;
+  readonly metadata: Record<string, unknown>;
+};
+
+export async function findRuleRun(db: Database, viewer: Viewer, id: string): Promise<RuleRunRow | null> {
+  return (await findRuleRuns(db, viewer, [id])).get(id) ?? null;
+}
+
+export async function findRuleRuns(
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+): Promise<Map<string, RuleRunRow>> {
+  const rows = await translated(
+    db.prisma.ruleRun.findMany({ where: { id: { in: ids.filter(isUuid) }, tenantId: viewer.tenantId } }),
+  );
+  return new Map(rows.map((row) => [row.id, toRow(row)]));
+}
+
+/** How far back the rate of a run is measured: in time, and in lines of its ledger. */
+const RATE_WINDOW = '30 seconds';
+const RATE_LINES = 2_000;
+
+/** Targets settled per second of late, of those of the runs that are being applied. */
+export async function measureSettleRates(
+  db: Database,
+  viewer: Viewer,
+  ids: readonly string[],
+): Promise<Map<string, number>> {
+  // Lines are found by seq, their primary key. Under a second of history tells little: it counts as one.
+  const rows = await db.query<{ id: string; rate: number }>(
+    `SELECT run.id, line.settled / greatest(line.seconds, 1) AS rate
+     FROM rule_run AS run CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE type IN ('rule_target.succeed', 'rule_target.exhaust')) AS settled,
+         extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS seconds
+       FROM run_event
+       WHERE run_id = run.id AND seq > run.last_seq - ${RATE_LINES}
+         AND created_at > clock_timestamp() - interval '${RATE_WINDOW}') AS line
+     WHERE run.id = ANY($1::uuid[]) AND run.tenant_id = $2 AND run.status = 'APPLYING'`,
+    [ids.filter(isUuid), viewer.tenantId],
+  );
+  return new Map(rows.map(({ id, rate }) => [id, rate]));
+}
+
+export function countsOf(run: RuleRunRow): TargetCounts {
+  return {
+    total: run.totalCount,
+    preview: run.previewCount,
+    queued: run.queuedCount,
+    applying: run.applyingCount,
+    applied: run.appliedCount,
+    failed: run.failedCount,
+    rolledBack: run.rolledBackCount,
+    cancelled: run.cancelledCount,
+  };
+}
+
+export async function requireRuleRun(db: Database, viewer: Viewer, id: string): Promise<RuleRunRow> {
+  const run = await findRuleRun(db, viewer, id);
+  if (!run) throw notFound('Rule run', id);
+  return run;
+}
+
+export function toRow(row: RuleRun): RuleRunRow {
+  return { ...row, status: row.status as RuleRunStatus, metadata: row.metadata as Record<string, unknown> };
+}
+
+/** What a person asks of one run. */
+export interface RunRequest {
+  readonly runId: string;
+  readonly idempotencyKey: string | null;
+}
+
+export interface LockedRuleRun {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly status: RuleRunStatus;
+  readonly paused: boolean;
+  readonly rollingBack: boolean;
+  readonly ruleId: string | null;
+  /** Of the preview that the run was made with. */
+  readonly keptHash: string | null;
+  readonly currency: string | null;
+  readonly total: number;
+  readonly autoRevertAt: Date | null;
+}
+
+/**
+ * Carries out a request about one run under its lock, once per idempotency key, and answers the run as it is
+ * then. All of the request but its key is what a repeat must have in common with the first.
+ */
+export async function actOnRuleRun<Request extends RunRequest>(
+  db: Database,
+  viewer: Viewer,
+  operation: string,
+  { idempotencyKey: key, ...request }: Request,
+  act: (connection: Connection, run: LockedRuleRun) => Promise<void>,
+): Promise<RuleRunRow> {
+  const { tenantId } = viewer;
+  await db.transaction(viewer.actor, async (connection) => {
+    const run = await lockRuleRun(connection, viewer, request.runId);
+    const earlier = await reserveKey(connection, { tenantId, operation, key, request }, run.id);
+    if (earlier === null) await act(connection, run);
+  });
+  return requireRuleRun(db, viewer, request.runId);
+}
+
+export async function lockRuleRun(
+  connection: Connection,
+  viewer: Viewer,
+  id: string,
+): Promise<LockedRuleRun> {
+  const { rows } = await connection.query<LockedRuleRun>(
+    `SELECT id, tenant_id AS "tenantId", status, paused, rolling_back AS "rollingBack", rule_id AS "ruleId",
+       preview ->> 'hash' AS "keptHash", currency, total_count AS total, auto_revert_at AS "autoRevertAt"
+     FROM rule_run WHERE id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
+    [isUuid(id) ? id : null, viewer.tenantId],
+  );
+  if (!rows[0]) throw notFound('Rule run', id, ['input', 'runId']);
+  return rows[0];
+}

@@ -1,0 +1,228 @@
+// Settling what a claim holds, or handing it back: fenced by the claim's epoch, under the run's lock, with
+// the run's own next step in the same transaction. A run that was cancelled meanwhile keeps every true
+// result; a target that would be tried again is cancelled instead, since nobody will.
+
+import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
+import type { Claim } from './claim.js';
+import { concludeRun, lockRun, type LockedRun } from './conclude.js';
+import type { Connection, Database } from './db.js';
+import { appendRunLines } from './ledger.js';
+
+export interface SettledTarget {
+  readonly targetId: string;
+  readonly settlement: Settlement;
+}
+
+export interface Settled {
+  /** How many of the targets this claim still held. */
+  readonly held: number;
+  /** How long the run took, when this brought it to its end. */
+  readonly runMs: number | null;
+}
+
+export function settleIfClaimed(
+  db: Database,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<Settled> {
+  const write = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
+  return db.transaction(claim.workerId, async (connection) => {
+    const run = await lockRun(connection, claim.runId);
+    const held = await write(connection, claim, settled);
+    const lost = settled.filter(({ targetId }) => !held.has(targetId));
+    await recordLateResults(connection, claim, lost);
+    const kept = settled.filter(({ targetId }) => held.has(targetId));
+    if (claim.purpose === 'apply') await followRun(connection, run, kept);
+    return { held: held.size, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
+  });
+}
+
+async function settleApplying(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<Set<string>> {
+  const { rows } = await connection.query<{ id: string }>(
+    `UPDATE rule_target AS target
+     SET status = result.status, error_code = result.code, error_message = result.message,
+       next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
+     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
+       AS result (id, code, message, status, delay_ms)
+     WHERE target.id = result.id AND target.lease_owner = $6 AND target.lease_epoch = $7
+     RETURNING target.id::text AS id`,
+    [
+      ...toColumns(settled),
+      settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
+      settled.map(delayOf),
+      claim.workerId,
+      claim.epoch,
+    ],
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+// What could not be set back stays APPLIED, with the reason; without a time it is not tried again.
+async function settleRollingBack(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<Set<string>> {
+  const { rows } = await connection.query<{ id: string }>(
+    `UPDATE rule_target AS target
+     SET status = CASE WHEN result.is_done THEN 'ROLLED_BACK' ELSE target.status END,
+       error_code = result.code, error_message = result.message,
+       lease_owner = NULL, lease_until = NULL, lease_epoch = NULL,
+       next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
+     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[], $5::float8[])
+       AS result (id, code, message, is_done, delay_ms)
+     WHERE target.id = result.id AND target.lease_owner = $6 AND target.lease_epoch = $7
+     RETURNING target.id::text AS id`,
+    [
+      ...toColumns(settled),
+      settled.map(({ settlement }) => settlement.event === 'succeed'),
+      settled.map(delayOf),
+      claim.workerId,
+      claim.epoch,
+    ],
+  );
+  const held = new Set(rows.map(({ id }) => id));
+  await recordRollBackTrouble(
+    connection,
+    claim,
+    settled.filter(({ targetId }) => held.has(targetId)),
+  );
+  return held;
+}
+
+function toColumns(settled: readonly SettledTarget[]): unknown[][] {
+  return [
+    settled.map(({ targetId }) => targetId),
+    settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.code)),
+    settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.message)),
+  ];
+}
+
+function delayOf({ settlement }: SettledTarget): number | null {
+  return settlement.event === 'retry' ? settlement.delayMs : null;
+}
+
+function lastError(settled: readonly SettledTarget[]): string | null {
+  const failed = settled.findLast(({ settlement }) => settlement.event === 'exhaust')?.settlement;
+  return failed?.event === 'exhaust' ? failed.message : null;
+}
+
+// A failure to set a target back is no change of its status: the guards write no line for it.
+async function recordRollBackTrouble(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<void> {
+  const attempts = new Map(claim.targets.map(({ id, attempts }) => [id, attempts]));
+  const lines = settled.flatMap(({ targetId, settlement }) => {
+    if (settlement.event === 'succeed') return [];
+    const { code, message } = settlement;
+    const type = settlement.event === 'retry' ? 'retry' : code === 'CONFLICT' ? 'conflict' : 'fail';
+    return {
+      type: `rule_target.roll_back_${type}`,
+      level: type === 'fail' ? ('ERROR' as const) : ('WARN' as const),
+      message,
+      payload: { targetId, attempt: attempts.get(targetId), error: { code, message } },
+      targetId,
+    };
+  });
+  await appendRunLines(connection, 'RULE', claim.runId, lines);
+  if (settled.some(({ settlement }) => settlement.event === 'retry')) await wakeRun(connection, claim.runId);
+}
+
+/** The run looks when the first of its targets is due. */
+async function wakeRun(connection: Connection, runId: string): Promise<void> {
+  await connection.query(
+    `UPDATE rule_run SET next_claim_at = least(next_claim_at, (
+       SELECT min(next_attempt_at) FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL))
+     WHERE id = $1`,
+    [runId],
+  );
+}
+
+async function recordLateResults(
+  connection: Connection,
+  claim: Claim,
+  late: readonly SettledTarget[],
+): Promise<void> {
+  await appendRunLines(
+    connection,
+    'RULE',
+    claim.runId,
+    late.map(({ targetId, settlement }) => ({
+      type: 'rule_target.late_result',
+      level: 'WARN',
+      message: `${claim.workerId} lost its claim before it could report ${settlement.event}`,
+      payload: { targetId, epoch: claim.epoch, purpose: claim.purpose, result: settlement },
+      targetId,
+    })),
+  );
+}
+
+/** What the run has become while its targets were in flight decides what becomes of them. */
+async function followRun(
+  connection: Connection,
+  run: LockedRun,
+  settled: readonly SettledTarget[],
+): Promise<void> {
+  if (run.status !== 'CANCELLED') return;
+  const idsOf = (event: Settlement['event']) =>
+    settled.filter(({ settlement }) => settlement.event === event).map(({ targetId }) => targetId);
+  await cancelReturned(connection, run, idsOf('retry'));
+  if (run.rolling_back && run.rollback_all) await markForRollBack(connection, run, idsOf('succeed'));
+}
+
+/** Targets that came back to the queue of a run that is cancelled follow it. */
+export async function cancelReturned(
+  connection: Connection,
+  run: LockedRun,
+  targetIds: readonly string[],
+): Promise<void> {
+  if (run.status !== 'CANCELLED' || targetIds.length === 0) return;
+  await connection.query(
+    `UPDATE rule_target SET status = 'CANCELLED' WHERE id = ANY($1::bigint[]) AND status = 'QUEUED'`,
+    [targetIds],
+  );
+}
+
+async function markForRollBack(
+  connection: Connection,
+  run: LockedRun,
+  targetIds: readonly string[],
+): Promise<void> {
+  if (targetIds.length === 0) return;
+  await connection.query(
+    'UPDATE rule_target SET next_attempt_at = clock_timestamp() WHERE id = ANY($1::bigint[])',
+    [targetIds],
+  );
+  await wakeRun(connection, run.id);
+}
+
+/** Hands leases back, as on shutdown: what was not tried costs no attempt and may be claimed at once. */
+export async function releaseTargets(
+  db: Database,
+  claim: Claim,
+  targetIds: readonly string[],
+): Promise<void> {
+  if (targetIds.length === 0) return;
+  const change =
+    claim.purpose === 'apply'
+      ? `status = 'QUEUED', attempts = attempts - 1`
+      : `rollback_attempts = rollback_attempts - 1, next_attempt_at = clock_timestamp(),
+         lease_owner = NULL, lease_until = NULL, lease_epoch = NULL`;
+  await db.transaction(claim.workerId, async (connection) => {
+    const run = await lockRun(connection, claim.runId);
+    await connection.query(
+      `UPDATE rule_target SET ${change}
+       WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+      [targetIds, claim.workerId, claim.epoch],
+    );
+    if (claim.purpose === 'roll_back') await wakeRun(connection, claim.runId);
+    await cancelReturned(connection, run, targetIds);
+    await concludeRun(connection, claim.runId, null);
+  });
+}
