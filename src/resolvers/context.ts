@@ -1,5 +1,5 @@
 // What a resolver is given beside its arguments. A context serves one operation, or one event of a
-// subscription: its loaders remember rows, and a remembered row must not outlive the answer it is part of.
+// subscription.
 
 import type { ChannelKinds } from '../domain/channel.js';
 import type { Viewer } from '../domain/viewer.js';

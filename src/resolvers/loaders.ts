@@ -1,4 +1,4 @@
-// Rows by key, many in one read: whatever can be reached through a list is loaded here, once per operation.
+// Rows by key, many in one read: whatever can be reached through a list is loaded here.
 
 import DataLoader from 'dataloader';
 import type { Viewer } from '../domain/viewer.js';
@@ -114,11 +114,16 @@ class PageLoader<Request, Row> {
   }
 }
 
+/**
+ * Joins the reads of one moment, and remembers nothing: of two mutations in one operation, the second must not
+ * be answered with what the first one saw.
+ */
 function loadEach<Row>(
   read: (keys: readonly string[]) => Promise<ReadonlyMap<string, Row>>,
 ): DataLoader<string, Row | null> {
-  return new DataLoader(async (keys) => {
-    const rows = await read(keys);
+  const loadMany = async (keys: readonly string[]): Promise<(Row | null)[]> => {
+    const rows = await read([...new Set(keys)]);
     return keys.map((key) => rows.get(key) ?? null);
-  });
+  };
+  return new DataLoader(loadMany, { cache: false });
 }

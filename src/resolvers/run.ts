@@ -26,7 +26,7 @@ export class RunResolver {
     @Arg('after', () => Int, {
       nullable: true,
       defaultValue: 0,
-      description: 'The seq after which to begin.',
+      description: 'The seq after which to begin: the `endCursor` of the page before, as a number.',
     })
     after: number | null,
     @Ctx() { loaders }: Context,

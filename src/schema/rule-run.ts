@@ -25,14 +25,14 @@ export const RuleRunActionEnum = defineEnum<RuleRunAction>(
   'RuleRunAction',
   'What may be asked of a rule run.',
   {
-    QUEUE: 'queueRuleRun',
-    CANCEL: 'cancelRuleRun',
-    PAUSE: 'pauseRuleRun',
-    RESUME: 'resumeRuleRun',
-    RETRY_FAILED: 'retryFailedTargets',
-    RETRY_ALL: 'retryRuleRun',
-    ROLL_BACK: 'rollBackRuleRun',
-    RECONCILE: 'reconcileRuleRun',
+    QUEUE: 'Set it off, by `queueRuleRun`.',
+    CANCEL: 'Stop it for good, by `cancelRuleRun`.',
+    PAUSE: 'Let it wait, by `pauseRuleRun`.',
+    RESUME: 'Let it go on, by `resumeRuleRun`.',
+    RETRY_FAILED: 'Try its failed targets again, by `retryFailedTargets`.',
+    RETRY_ALL: 'Try all of it again, by `retryRuleRun`.',
+    ROLL_BACK: 'Set back what it applied, by `rollBackRuleRun`.',
+    RECONCILE: 'Compare it with the channel, by `reconcileRuleRun`.',
   },
 );
 

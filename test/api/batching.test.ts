@@ -2,7 +2,7 @@
 // with the number of rows.
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { makeQueuedRun } from '../support/fixtures.js';
+import { makeQueuedRun, makeRuleRun } from '../support/fixtures.js';
 import { startApi, type ApiClient, type TestApi } from './support.js';
 
 const RUNS = 50;
@@ -73,4 +73,29 @@ test('each run gets its own', async () => {
 test('the length of a list is counted only for those who ask', async () => {
   expect(await statementsOf('{ ruleRuns { nodes { id } } }')).toBe(1);
   expect(await statementsOf('{ ruleRuns { nodes { id } totalCount } }')).toBe(2);
+});
+
+test('of two mutations in one operation, each shows what it left', async () => {
+  const operator = await api.client('OPERATOR');
+  const { id } = await makeRuleRun(api.db, api.world.home);
+  const shown = 'ruleRun { status targets { nodes { status } } events { nodes { type } } }';
+  const { data } = await operator.send(
+    `mutation ($id: ID!) {
+       first: addRuleTargets(input: { runId: $id, targets: [] }) { ${shown} }
+       second: queueRuleRun(input: { runId: $id }) { ${shown} }
+     }`,
+    { id },
+  );
+  expect(data).toMatchObject({
+    first: { ruleRun: { status: 'PREVIEW', targets: { nodes: [{ status: 'PREVIEW' }, {}, {}] } } },
+    second: { ruleRun: { status: 'QUEUED', targets: { nodes: [{ status: 'QUEUED' }, {}, {}] } } },
+  });
+});
+
+test('the same thing asked for twice at once is read once, and shown twice', async () => {
+  const { id } = await makeRuleRun(api.db, api.world.home);
+  const twice = `{ a: ruleRun(id: "${id}") { events { nodes { seq } } } b: ruleRun(id: "${id}") { events { nodes { seq } } } }`;
+  expect(await statementsOf(twice)).toBe(2);
+  const events = { nodes: [{ seq: 1 }, { seq: 2 }] };
+  expect((await viewer.send(twice)).data).toEqual({ a: { events }, b: { events } });
 });

@@ -4,6 +4,17 @@ import { graphql } from '../generated/gql.js';
 import { targetsOf, type Tenant } from '../support/fixtures.js';
 import type { ApiClient } from './support.js';
 
+graphql(`
+  fragment Refusals on Payload {
+    userErrors {
+      code
+      message
+      field
+      details
+    }
+  }
+`);
+
 export const CreateRuleRun = graphql(`
   mutation CreateRuleRun($input: CreateRuleRunInput!) {
     createRuleRun(input: $input) {
@@ -15,12 +26,7 @@ export const CreateRuleRun = graphql(`
           preview
         }
       }
-      userErrors {
-        code
-        message
-        field
-        details
-      }
+      ...Refusals
     }
   }
 `);
@@ -34,12 +40,7 @@ export const AddRuleTargets = graphql(`
           total
         }
       }
-      userErrors {
-        code
-        message
-        field
-        details
-      }
+      ...Refusals
     }
   }
 `);
@@ -56,12 +57,7 @@ export const QueueRuleRun = graphql(`
           queued
         }
       }
-      userErrors {
-        code
-        message
-        field
-        details
-      }
+      ...Refusals
     }
   }
 `);
