@@ -20,6 +20,7 @@ import { RuleRunFilter } from '../schema/rule-run-input.js';
 import { RuleRun, RuleRunActionEnum, RuleRunConnection, RuleRunRollback } from '../schema/rule-run.js';
 import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
 import { shape } from '../schema/shape.js';
+import type { CappedCount } from '../store/page.js';
 import { countRuleRuns, listRuleRuns, runCursor } from '../store/rule-run-list.js';
 import { countsOf, type RuleRunRow } from '../store/rule-run-row.js';
 import { targetCursor } from '../store/rule-target.js';
@@ -53,15 +54,18 @@ export class RuleRunResolver {
     @Arg('filter', () => RuleRunFilter, { nullable: true, description: 'Which of them.' })
     filter: RuleRunFilter | null,
     @Ctx() { db, viewer }: Context,
-  ): Promise<CountedConnection<RuleRun>> {
+  ): Promise<RuleRunConnection> {
     const page = await listRuleRuns(db, viewer, {
       first: first ?? RUNS_PER_PAGE,
       after,
       filter: filter ?? {},
     });
+    let counted: Promise<CappedCount> | undefined;
+    const count = () => (counted ??= countRuleRuns(db, viewer, filter ?? {}));
     return {
       ...connect(page, showRuleRun, runCursor),
-      totalCount: () => countRuleRuns(db, viewer, filter ?? {}),
+      totalCount: async () => (await count()).count,
+      totalCountIsCapped: async () => (await count()).isCapped,
     };
   }
 

@@ -28,6 +28,13 @@ export class RuleRunFilter {
 
   @Field(() => String, { nullable: true, description: 'With this correlationId.' })
   correlationId?: string | null;
+
+  @Field(() => String, {
+    nullable: true,
+    description:
+      'With all these words in its metadata, in names or values, in any order; of each word the beginning will do.',
+  })
+  text?: string | null;
 }
 
 @InputType({

@@ -154,7 +154,12 @@ export class RuleRun extends Run {
 }
 
 @ObjectType({ simpleResolvers: true, description: 'A page of rule runs, newest first.' })
-export class RuleRunConnection extends countedConnectionOf('RuleRun', () => RuleRun) {}
+export class RuleRunConnection extends countedConnectionOf('RuleRun', () => RuleRun) {
+  @Field(() => Boolean, {
+    description: 'Whether counting stopped at `totalCount`: there are more runs than that.',
+  })
+  totalCountIsCapped!: () => Promise<boolean>;
+}
 
 @ObjectType({ implements: Payload, simpleResolvers: true, description: 'The run as the mutation left it.' })
 export class RuleRunPayload extends Payload {

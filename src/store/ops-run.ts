@@ -10,7 +10,7 @@ import type { Viewer } from '../domain/viewer.js';
 import type { Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { RUN_EVENT_COLUMNS, type RunEventRow } from './ledger.js';
-import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { checkFirst, decodeRunCursor, encodeCursor, toPage, type Page } from './page.js';
 
 export interface OpsRunRow {
   readonly id: string;
@@ -213,7 +213,7 @@ export async function listOpsRuns(
   request: { readonly first: number; readonly after: string | null; readonly filter: OpsRunFilter },
 ): Promise<Page<OpsRunRow>> {
   checkFirst(request.first, MAX_PAGE);
-  const after = request.after === null ? [null, null] : decodeOpsRunCursor(request.after);
+  const after = request.after === null ? [null, null] : decodeRunCursor(request.after);
   const rows = await db.query<Row>(
     `SELECT ${COLUMNS} FROM ops_run
      WHERE ${MATCHES} AND ($6::timestamptz IS NULL OR (created_at, id) < ($6, $7::uuid))
@@ -233,14 +233,6 @@ export async function countOpsRuns(db: Database, viewer: Viewer, filter: OpsRunF
 
 export function opsRunCursor({ createdKey, id }: OpsRunRow): string {
   return encodeCursor(createdKey, id);
-}
-
-const TIMESTAMP = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?[+-]\d\d(:\d\d)?$/;
-
-function decodeOpsRunCursor(cursor: string): string[] {
-  const [createdKey, id] = decodeCursor(cursor, 2) as [string, string];
-  if (TIMESTAMP.test(createdKey) && isUuid(id)) return [createdKey, id];
-  throw new AppError('BAD_USER_INPUT', 'The cursor is not one of an ops run.', { field: ['after'] });
 }
 
 /** Calls one of the database's verbs in a transaction of its own; the ledger names `actor`. */

@@ -2,6 +2,8 @@
 // reader while rows are added; to clients it is opaque.
 
 import { AppError } from '../errors.js';
+import type { Database } from './db.js';
+import { isUuid } from './id.js';
 
 export interface Page<Row> {
   readonly nodes: readonly Row[];
@@ -32,6 +34,39 @@ export function decodeCursor(cursor: string, length: number): string[] {
   throw new AppError('BAD_USER_INPUT', 'The cursor is not one that this list has given out.', {
     field: ['after'],
   });
+}
+
+const TIMESTAMP = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?[+-]\d\d(:\d\d)?$/;
+
+/** The cursor of a list of runs: when a run was made, with all digits as PostgreSQL writes them, and its id. */
+export function decodeRunCursor(cursor: string): [createdKey: string, id: string] {
+  const [createdKey, id] = decodeCursor(cursor, 2) as [string, string];
+  if (TIMESTAMP.test(createdKey) && isUuid(id)) return [createdKey, id];
+  throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
+}
+
+export interface CappedCount {
+  readonly count: number;
+  /** There are more than that: they were not counted. */
+  readonly isCapped: boolean;
+}
+
+/** Counting further would cost a scan, and nobody pages that far. */
+export const MAX_COUNTED = 10_000;
+
+/** `from` is what follows FROM: a table and its WHERE. */
+export async function countUpTo(
+  db: Database,
+  from: string,
+  values: readonly unknown[],
+  most = MAX_COUNTED,
+): Promise<CappedCount> {
+  const [row] = await db.query<{ count: number }>(
+    `SELECT count(*)::integer AS count FROM (SELECT FROM ${from} LIMIT ${most + 1}) AS counted`,
+    values,
+  );
+  const { count } = row!;
+  return count > most ? { count: most, isCapped: true } : { count, isCapped: false };
 }
 
 /** `rows` was read with one row more than asked for, to know whether there is a next page. */

@@ -73,7 +73,7 @@ export async function requireRuleRun(db: Database, viewer: Viewer, id: string): 
   return run;
 }
 
-export function toRow(row: RuleRun): RuleRunRow {
+function toRow(row: RuleRun): RuleRunRow {
   return { ...row, status: row.status as RuleRunStatus, metadata: row.metadata as Record<string, unknown> };
 }
 

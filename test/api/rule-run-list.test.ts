@@ -10,6 +10,7 @@ const RuleRuns = graphql(`
   query RuleRuns($first: Int, $after: String, $filter: RuleRunFilter) {
     ruleRuns(first: $first, after: $after, filter: $filter) {
       totalCount
+      totalCountIsCapped
       nodes {
         id
         createdAt
@@ -45,7 +46,7 @@ beforeAll(async () => {
   secondChannelId = data!.channels.find(({ name }) => name === 'second')!.id;
   for (const overrides of [
     { projectId: 'spring' },
-    { projectId: 'spring', correlationId: 'batch-1' },
+    { projectId: 'spring', correlationId: 'batch-1', metadata: { ticket: 'OPS-12' } },
     { channelId: secondChannelId },
     { correlationId: 'batch-1' },
     {},
@@ -67,6 +68,8 @@ describe('filters', () => {
     [{ projectId: 'spring', correlationId: 'batch-1' }, [1]],
     [{ status: ['QUEUED'] }, [0]],
     [{ status: ['QUEUED', 'PREVIEW'], projectId: 'spring' }, [1, 0]],
+    [{ text: 'ops-12' }, [1]],
+    [{ text: 'ticket', projectId: 'default' }, []],
     [{ status: [] }, []],
     [{ channelId: 'garbage' }, []],
     [{ projectId: null, status: null }, [4, 3, 2, 1, 0]],
@@ -74,11 +77,12 @@ describe('filters', () => {
     [async () => ({ createdAfter: (await list({})).nodes[2]!.createdAt, projectId: 'default' }), [4, 3]],
     [async () => ({ createdBefore: (await list({})).nodes[2]!.createdAt }), [1, 0]],
   ])('%j', async (filter, expected) => {
-    const { nodes, totalCount } = await list({
+    const { nodes, totalCount, totalCountIsCapped } = await list({
       filter: typeof filter === 'function' ? await filter() : filter,
     });
     expect(nodes.map(({ id }) => ids.indexOf(id))).toEqual(expected);
     expect(totalCount).toBe(expected.length);
+    expect(totalCountIsCapped).toBe(false);
   });
 });
 

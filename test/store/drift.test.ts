@@ -27,7 +27,11 @@ test.each([
     '"currency" SET NOT NULL',
   ],
   ['another default', 'ALTER TABLE rule_run ALTER COLUMN source DROP DEFAULT', `"source" SET DEFAULT 'api'`],
-  ['an index less', 'DROP INDEX rule_run_channel_id_idx', 'CREATE INDEX "rule_run_channel_id_idx"'],
+  [
+    'an index less',
+    'DROP INDEX rule_run_tenant_id_correlation_id_idx',
+    'CREATE INDEX "rule_run_tenant_id_correlation_id_idx"',
+  ],
   [
     'a key less',
     'ALTER TABLE rule_run DROP CONSTRAINT rule_run_channel_id_fkey',

@@ -401,10 +401,6 @@ CREATE UNIQUE INDEX "catalog_item_tenant_id_external_id_key" ON "catalog_item"("
 
 CREATE INDEX "rejected_record_run_id_id_idx" ON "rejected_record"("run_id", "id");
 
-CREATE INDEX "rule_run_tenant_id_id_idx" ON "rule_run"("tenant_id", "id");
-
-CREATE INDEX "rule_run_channel_id_idx" ON "rule_run"("channel_id");
-
 CREATE UNIQUE INDEX "rule_run_id_tenant_id_key" ON "rule_run"("id", "tenant_id");
 
 CREATE INDEX "rule_target_run_id_id_idx" ON "rule_target"("run_id", "id");
