@@ -6,14 +6,17 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Authenticator } from './app/authenticate.js';
 import { ChannelAccess } from './app/channels.js';
+import { operationsJobs } from './app/operations.js';
 import { seedDemo } from './app/demo.js';
 import { opsWebhook } from './app/ops-webhook.js';
 import { pipelineKinds } from './app/pipeline.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
+import { ALERT_SINK_KINDS } from './connectors/alert-sink/registry.js';
 import type { StoredChannel } from './domain/channel.js';
 import { AppError } from './errors.js';
+import { AlertFeed } from './events/alert-feed.js';
 import { RunFeed } from './events/feed.js';
 import { BellListener } from './events/listener.js';
 import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
@@ -29,10 +32,10 @@ import type { Readiness } from './server/health.js';
 import { GraphqlServer } from './server/http.js';
 import { Metrics } from './server/metrics.js';
 import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
-import { resealChannels } from './store/channel-config.js';
 import { Database } from './store/db.js';
 import { readFacts } from './store/facts.js';
 import { migrate } from './store/migrate.js';
+import { resealSettings } from './store/sealed-settings.js';
 import type { SecretBox } from './store/secret-box.js';
 
 // The project directory is the parent of src as well as of dist.
@@ -149,8 +152,8 @@ export class App {
 
   async #openSecretBox(db: Database): Promise<SecretBox> {
     const secrets = await openSecretBox(this.#config);
-    const count = await resealChannels(db, secrets);
-    if (count > 0) this.#log.info({ channels: count }, 'encrypted credentials with the new key');
+    const count = await resealSettings(db, secrets);
+    if (count > 0) this.#log.info({ count }, 'encrypted credentials with the new key');
     return secrets;
   }
 
@@ -185,13 +188,19 @@ export class App {
     const { role, http, stuckMs } = this.#config;
     const { secrets, kinds: channelKinds } = channels;
     const feed = new RunFeed(db, listener, { log: this.#log });
-    this.#stops.push(async () => feed.stop());
+    const alertFeed = new AlertFeed(db, listener, { log: this.#log });
+    this.#stops.push(async () => {
+      feed.stop();
+      alertFeed.stop();
+    });
+    const alertSinkKinds = ALERT_SINK_KINDS;
+    const services = { db, feed, alertFeed, secrets, channelKinds, alertSinkKinds, stuckMs };
     const authenticator = new Authenticator(db, this.#config);
     this.#server = await GraphqlServer.start({
       schema: buildGraphqlSchema(),
       serveGraphql: role !== 'runner',
       authenticate: (credentials) => authenticator.authenticate(credentials),
-      createContext: (viewer) => createContext({ db, feed, secrets, channelKinds, stuckMs, viewer }),
+      createContext: (viewer) => createContext({ ...services, viewer }),
       webhook: opsWebhook(db, this.#config.webhookSecret),
       isReady: () => checkReadiness(db, listener),
       downloads: deadLetterExports(db),
@@ -204,11 +213,12 @@ export class App {
   }
 
   /** What some replica does by the clock. */
-  #jobs(db: Database): MaintenanceJob[] {
+  #jobs(db: Database, secrets: SecretBox): MaintenanceJob[] {
     const { staleClaimMs, staleRunMs } = this.#config;
     return [
       autoRevertJob(db),
       staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log),
+      ...operationsJobs(db, secrets, this.#log),
     ];
   }
 
@@ -226,7 +236,8 @@ export class App {
       observer,
     });
     const kinds = [ruleTargets, ...pipelineKinds(db, this.#config, sandbox, log)];
-    const runner = new Runner({ db, kinds, jobs: this.#jobs(db), workers, log, observer });
+    const jobs = this.#jobs(db, channels.secrets);
+    const runner = new Runner({ db, kinds, jobs, workers, log, observer });
     const forget = listener.onBell(() => runner.wake());
     runner.start();
     this.#runner = runner;

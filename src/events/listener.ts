@@ -1,5 +1,5 @@
 // Hears the database's doorbell: one LISTEN connection per process, kept for as long as the process runs. What
-// it tells is that a run has news, never what the news is. Bells are lost while the connection is away;
+// it tells is that a run or an alert has news, never what the news is. Bells are lost while the connection is away;
 // `onReconnect` says when to look again. The only importer of pg-listen. Called by app, feed and, through app,
 // the runner.
 
@@ -24,14 +24,16 @@ export interface ListenerOptions {
 const CHANNEL = 'runledger';
 const CONNECT_TIMEOUT_MS = 10_000;
 
-const payloadSchema = z.object({
-  kind: z.enum(RUN_KINDS),
+const shared = {
   id: z.string(),
-  seq: z.number().int(),
   tenant: z.string(),
   /** When it was rung, by the database's clock. */
   at: z.number(),
-});
+};
+const payloadSchema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.enum(RUN_KINDS), seq: z.number().int(), ...shared }),
+  z.object({ kind: z.literal('ALERT'), ...shared }),
+]);
 
 type Bell = z.infer<typeof payloadSchema>;
 
@@ -59,6 +61,12 @@ export class BellListener {
   onBell(handle: (head: RunHead) => void): () => void {
     this.emitter.on('bell', handle);
     return () => this.emitter.off('bell', handle);
+  }
+
+  /** An alert of this tenant fired or resolved. */
+  onAlert(handle: (tenantId: string) => void): () => void {
+    this.emitter.on('alert', handle);
+    return () => this.emitter.off('alert', handle);
   }
 
   onReconnect(handle: () => void): () => void {
@@ -168,9 +176,11 @@ export class BellListener {
     }
   }
 
-  private tell({ kind, id, seq, tenant, at }: Bell): void {
-    this.emitter.emit('lag', Date.now() - at);
-    this.emitter.emit('bell', { kind, id, seq, tenantId: tenant } satisfies RunHead);
+  private tell(bell: Bell): void {
+    this.emitter.emit('lag', Date.now() - bell.at);
+    if (bell.kind === 'ALERT') return void this.emitter.emit('alert', bell.tenant);
+    const { kind, id, seq, tenant: tenantId } = bell;
+    this.emitter.emit('bell', { kind, id, seq, tenantId } satisfies RunHead);
   }
 }
 

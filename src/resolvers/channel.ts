@@ -1,7 +1,7 @@
 // Channels and sources: reading them, saving and testing channels. No credential is shown.
 
 import { Arg, Ctx, FieldResolver, Mutation, Query, Resolver, Root } from 'type-graphql';
-import { maskSettings, type Settings } from '../domain/channel.js';
+import { maskSettings, type Settings } from '../domain/settings.js';
 import {
   Channel,
   ChannelHealth,

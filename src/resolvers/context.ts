@@ -2,7 +2,9 @@
 // subscription.
 
 import type { ChannelKinds } from '../domain/channel.js';
+import type { SettingKinds } from '../domain/settings.js';
 import type { Viewer } from '../domain/viewer.js';
+import type { AlertFeed } from '../events/alert-feed.js';
 import type { RunFeed } from '../events/feed.js';
 import type { Database } from '../store/db.js';
 import type { SecretBox } from '../store/secret-box.js';
@@ -12,12 +14,15 @@ import { Loaders } from './loaders.js';
 export interface Services {
   readonly db: Database;
   readonly feed: RunFeed;
-  /** Seals and opens channels' credentials. */
+  /** Seals and opens credentials. */
   readonly secrets: SecretBox;
   /** What the connectors know about the kinds of channel. */
   readonly channelKinds: ChannelKinds;
   /** After how long without progress a partition counts as stuck. */
   readonly stuckMs: number;
+  readonly alertFeed: AlertFeed;
+  /** What the connectors know about the kinds of alert sink. */
+  readonly alertSinkKinds: SettingKinds;
 }
 
 export interface Context extends Services {

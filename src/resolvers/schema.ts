@@ -4,6 +4,8 @@
 import 'reflect-metadata';
 import type { GraphQLSchema } from 'graphql';
 import { buildSchemaSync, type PubSub } from 'type-graphql';
+import { AlertSinkResolver } from './alert-sink.js';
+import { AlertResolver } from './alert.js';
 import { authoriseSchema } from './authorise.js';
 import { CatalogItemResolver } from './catalog-item.js';
 import { ChannelResolver } from './channel.js';
@@ -45,6 +47,8 @@ const ROOT_DESCRIPTIONS = {
 export function buildGraphqlSchema(): GraphQLSchema {
   const schema = buildSchemaSync({
     resolvers: [
+      AlertResolver,
+      AlertSinkResolver,
       CatalogItemResolver,
       ChannelResolver,
       GuardrailResolver,

@@ -1,7 +1,7 @@
 // Sales channels and supplier sources. Their credentials are never shown.
 
 import { Field, Float, ID, InputType, Int, ObjectType } from 'type-graphql';
-import type { Settings } from '../domain/channel.js';
+import type { Settings } from '../domain/settings.js';
 import { defineEnum } from './enum.js';
 import { Node } from './node.js';
 import { Payload } from './payload.js';

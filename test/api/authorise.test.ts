@@ -40,6 +40,10 @@ const FOR_ADMINS = new Set([
   'Mutation.savePricingRule',
   'Mutation.importCatalogItems',
   'Mutation.saveGuardrails',
+  'Mutation.saveAlertPolicy',
+  'Mutation.saveAlertSink',
+  'Mutation.testAlertSink',
+  'Mutation.deleteAlertSink',
 ]);
 
 const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {

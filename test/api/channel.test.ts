@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { App } from '../../src/app.js';
 import { loadConfig } from '../../src/config.js';
-import { MASK } from '../../src/domain/channel.js';
+import { MASK } from '../../src/domain/settings.js';
 import { SecretBox } from '../../src/store/secret-box.js';
 import { ScriptedServer, type ScriptedReply } from '../connectors/support.js';
 import { ADMIN_KEY, environmentOf, request, until, type GraphqlAnswer } from '../support/app.js';

@@ -2,16 +2,16 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ConnectorKinds } from '../../src/connectors/kinds.js';
 import { openChannel } from '../../src/connectors/registry.js';
-import { MASK } from '../../src/domain/channel.js';
+import { MASK } from '../../src/domain/settings.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
 import { registerChannel } from '../../src/store/channel.js';
 import {
   readChannelConfig,
   requireChannelConfig,
-  resealChannels,
   saveChannel,
   type ChannelInput,
 } from '../../src/store/channel-config.js';
+import { resealSettings } from '../../src/store/sealed-settings.js';
 import { SecretBox } from '../../src/store/secret-box.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { seedWorld, type World } from '../support/fixtures.js';
@@ -131,13 +131,13 @@ describe('sealed credentials', () => {
     const { id } = await save();
     const newKey = SecretBox.generateKey();
     const both = new SecretBox([newKey, oldKey]);
-    expect(await resealChannels(database.db, both)).toBeGreaterThan(0);
-    expect(await resealChannels(database.db, both)).toBe(0);
+    expect(await resealSettings(database.db, both)).toBeGreaterThan(0);
+    expect(await resealSettings(database.db, both)).toBe(0);
     const newOnly = new SecretBox([newKey]);
     expect((await readChannelConfig(database.db, newOnly, id)).config).toMatchObject({
       accessToken: 'shpat_topsecret',
     });
     await expect(readChannelConfig(database.db, box, id)).rejects.toThrow(/RUNLEDGER_SECRET_KEY/);
-    expect(await resealChannels(database.db, new SecretBox([]))).toBe(0);
+    expect(await resealSettings(database.db, new SecretBox([]))).toBe(0);
   });
 });

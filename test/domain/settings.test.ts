@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { holdsMask, MASK, maskSettings, unmaskValue, type Settings } from '../../src/domain/channel.js';
+import { holdsMask, MASK, maskSettings, unmaskValue, type Settings } from '../../src/domain/settings.js';
 
 const config = {
   url: 'https://x',

@@ -1,0 +1,230 @@
+// Alert sinks over real HTTP and SMTP: what each sends, and that it gives up in time.
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { SMTPServer } from 'smtp-server';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { ALERT_SINK_KINDS, openAlertSink } from '../../src/connectors/alert-sink/registry.js';
+import type { Notice } from '../../src/connectors/alert-sink/sink.js';
+import { AppError } from '../../src/errors.js';
+import { Receiver } from '../support/receiver.js';
+
+const NEVER = new AbortController().signal;
+
+const FIRED: Notice = {
+  id: '17',
+  event: 'FIRED',
+  alertId: 'a1',
+  tenantId: 'acme',
+  policy: 'DLQ_CRITICAL',
+  severity: 'CRITICAL',
+  title: 'Critical dead-letter backlog',
+  message: '120 dead letters, more than 100',
+  advice: 'Drain the dead letters.',
+  value: 120,
+  threshold: 100,
+  firedAt: new Date('2026-01-02T03:04:05Z'),
+  resolvedAt: null,
+};
+const RESOLVED: Notice = {
+  ...FIRED,
+  id: '18',
+  event: 'RESOLVED',
+  resolvedAt: new Date('2026-01-02T04:00:00Z'),
+};
+
+describe('over HTTP', () => {
+  let receiver: Receiver;
+
+  beforeEach(async () => {
+    receiver = await Receiver.start();
+  });
+  afterEach(() => receiver.stop());
+
+  test('a webhook gets a message that Slack shows, signed over time and body', async () => {
+    const secret = 'a-secret-of-some-length';
+    const sink = openAlertSink('WEBHOOK', { url: receiver.url('/hook'), secret });
+    await sink.send(FIRED, NEVER);
+    const [{ headers, body, text }] = receiver.at('/hook') as [ReturnType<Receiver['at']>[number]];
+    expect(body).toMatchObject({
+      text: '[CRITICAL] Critical dead-letter backlog: 120 dead letters, more than 100',
+      attachments: [{ color: '#a30200', text: 'Drain the dead letters.', ts: 1767323045 }],
+      alert: {
+        event: 'FIRED',
+        alertId: 'a1',
+        tenantId: 'acme',
+        policy: 'DLQ_CRITICAL',
+        value: 120,
+        resolvedAt: null,
+      },
+    });
+    expect(headers['x-runledger-delivery']).toBe('17');
+    const [, time, digest] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(String(headers['x-runledger-signature']))!;
+    expect(Math.abs(Date.now() / 1000 - Number(time))).toBeLessThan(60);
+    expect(createHmac('sha256', secret).update(`${time}.${text}`).digest('hex')).toBe(digest);
+    await sink.send(RESOLVED, NEVER);
+    expect(receiver.at('/hook')[1]!.body).toMatchObject({
+      attachments: [{ color: '#2eb886' }],
+      alert: { event: 'RESOLVED' },
+    });
+  });
+
+  test('a webhook without a secret is not signed', async () => {
+    await openAlertSink('WEBHOOK', { url: receiver.url('/slack') }).send(FIRED, NEVER);
+    expect(receiver.received[0]!.headers).not.toHaveProperty('x-runledger-signature');
+  });
+
+  test('PagerDuty gets an incident, and its end under the same key', async () => {
+    const sink = openAlertSink('PAGERDUTY', {
+      routingKey: 'R0123456789ABCDEF0123456789ABCDEF',
+      url: receiver.url('/v2/enqueue'),
+    });
+    await sink.send(FIRED, NEVER);
+    await sink.send(RESOLVED, NEVER);
+    await sink.send({ ...FIRED, event: 'TEST' }, NEVER);
+    const [trigger, resolve, probe] = receiver.received.map(({ body }) => body);
+    expect(trigger).toMatchObject({
+      routing_key: 'R0123456789ABCDEF0123456789ABCDEF',
+      event_action: 'trigger',
+      dedup_key: 'runledger-a1',
+      payload: {
+        severity: 'critical',
+        source: 'runledger/acme',
+        component: 'DLQ_CRITICAL',
+        timestamp: '2026-01-02T03:04:05.000Z',
+      },
+    });
+    expect(resolve).toEqual({
+      routing_key: trigger.routing_key,
+      event_action: 'resolve',
+      dedup_key: 'runledger-a1',
+    });
+    expect(probe.payload.severity).toBe('info');
+  });
+
+  test.each([
+    [500, 'HTTP 500: noted'],
+    [404, 'HTTP 404: noted'],
+    [302, 'HTTP 302: noted'],
+  ])('an answer %i is a failure that says so', async (status, message) => {
+    receiver.answers.set('/hook', status);
+    const sending = openAlertSink('WEBHOOK', { url: receiver.url('/hook') }).send(FIRED, NEVER);
+    await expect(sending).rejects.toThrow(message);
+    expect(receiver.received).toHaveLength(1);
+  });
+
+  test('a stop cuts a sink that hangs', async () => {
+    receiver.answers.set('/hook', 'hang');
+    const stopping = new AbortController();
+    const sending = openAlertSink('WEBHOOK', { url: receiver.url('/hook') }).send(FIRED, stopping.signal);
+    const failed = expect(sending).rejects.toThrow();
+    await receiver.next();
+    stopping.abort();
+    await failed;
+  });
+
+  test('nobody there is a failure that says so', async () => {
+    const url = receiver.url('/hook');
+    await receiver.stop();
+    const sending = openAlertSink('WEBHOOK', { url }).send(FIRED, NEVER);
+    await expect(sending).rejects.toThrow(/ECONNREFUSED/);
+  });
+});
+
+describe('by e-mail', () => {
+  const letters: { readonly from: string; readonly to: string[]; readonly text: string }[] = [];
+  let isBroken = false;
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onAuth: ({ username, password }, _session, done) =>
+      done(username === 'ops' && password === 'right' ? null : new Error('wrong password'), {
+        user: username,
+      }),
+    onData: (stream, { envelope }, done) => {
+      const parts: Buffer[] = [];
+      stream.on('data', (part: Buffer) => parts.push(part));
+      stream.on('end', () => {
+        if (isBroken) return done(new Error('mailbox full'));
+        const { mailFrom, rcptTo } = envelope;
+        letters.push({
+          from: mailFrom ? mailFrom.address : '',
+          to: rcptTo.map(({ address }) => address),
+          text: Buffer.concat(parts).toString('utf8'),
+        });
+        done();
+      });
+    },
+  });
+  let settings: Record<string, unknown>;
+
+  beforeAll(async () => {
+    server.listen(0, '0.0.0.0');
+    await once(server.server, 'listening');
+    const { port } = server.server.address() as { port: number };
+    settings = {
+      host: '127.0.0.1',
+      port,
+      from: 'runledger@example.com',
+      to: ['oncall@example.com', 'lead@example.com'],
+    };
+  });
+  afterAll(() => new Promise<void>((resolve) => server.close(resolve)));
+
+  test('the letter says it all, and letters of one alert form a thread', async () => {
+    await openAlertSink('EMAIL', settings).send(RESOLVED, NEVER);
+    const [letter] = letters;
+    expect(letter).toMatchObject({
+      from: 'runledger@example.com',
+      to: ['oncall@example.com', 'lead@example.com'],
+    });
+    expect(letter!.text).toContain('Subject: [RESOLVED] Critical dead-letter backlog: 120 dead letters');
+    expect(letter!.text).toContain('Message-ID: <18@runledger>');
+    expect(letter!.text).toContain('References: <a1@runledger>');
+    expect(letter!.text).toContain('Resolved:  2026-01-02T04:00:00.000Z');
+  });
+
+  test('with a password, and without the right one not', async () => {
+    await openAlertSink('EMAIL', { ...settings, user: 'ops', password: 'right' }).send(FIRED, NEVER);
+    const sending = openAlertSink('EMAIL', { ...settings, user: 'ops', password: 'wrong' }).send(
+      FIRED,
+      NEVER,
+    );
+    await expect(sending).rejects.toThrow(/wrong password/);
+  });
+
+  test('a refusal by the server is a failure', async () => {
+    isBroken = true;
+    await expect(openAlertSink('EMAIL', settings).send(FIRED, NEVER)).rejects.toThrow(/mailbox full/);
+    isBroken = false;
+  });
+
+  test('to another machine only over TLS', async () => {
+    // The stand-in offers none; by a name that is not this machine's it is refused, before anything is said.
+    const sending = openAlertSink('EMAIL', { ...settings, host: '127.0.0.2' }).send(FIRED, NEVER);
+    const before = letters.length;
+    await expect(sending).rejects.toThrow();
+    expect(letters).toHaveLength(before);
+  });
+});
+
+test.each([
+  ['WEBHOOK', { url: 'ftp://example.com' }, 'url'],
+  ['WEBHOOK', { url: 'http://example.com/hook' }, 'https'],
+  ['WEBHOOK', { url: 'https://example.com', secret: 'short' }, 'secret'],
+  ['WEBHOOK', { url: 'https://example.com', extra: 1 }, 'extra'],
+  ['PAGERDUTY', {}, 'routingKey'],
+  ['EMAIL', { host: 'mail', from: 'nobody', to: [] }, 'from'],
+  ['EMAIL', { host: 'mail', from: 'a@b.co', to: ['a@b.co'], user: 'u' }, 'user and password'],
+  ['PIGEON', {}, 'no alert sink of the kind'],
+])('%s with %j is refused', (kind, config, message) => {
+  try {
+    ALERT_SINK_KINDS.check(kind, config);
+    expect.unreachable();
+  } catch (error) {
+    expect(error).toBeInstanceOf(AppError);
+    expect(error).toMatchObject({
+      code: 'INVALID_INPUT',
+      message: expect.stringContaining(message) as string,
+    });
+  }
+});

@@ -1,0 +1,241 @@
+// Alerts from the evaluation to the sink's door: told in order, until it is taken, and nobody waits for a sink
+// that does not answer.
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { ALERT_SINK_KINDS, openAlertSink } from '../../src/connectors/alert-sink/registry.js';
+import type { AlertSeverity } from '../../src/domain/alert.js';
+import { AlertDelivery, AlertEvaluation } from '../../src/runner/alert-jobs.js';
+import { deleteAlertSink, listAlertSinks, saveAlertSink, testAlertSink } from '../../src/store/alert-sink.js';
+import { SecretBox } from '../../src/store/secret-box.js';
+import { faultOf } from '../store/rows.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { seedWorld, type World } from '../support/fixtures.js';
+import { Receiver } from '../support/receiver.js';
+import { until } from '../support/app.js';
+import { KeptLog } from './support.js';
+
+const NEVER = new AbortController().signal;
+const secrets = new SecretBox([SecretBox.generateKey()]);
+
+let database: TestDatabase;
+let world: World;
+let receiver: Receiver;
+let log: KeptLog;
+
+beforeEach(async () => {
+  database = await createTestDatabase();
+  world = await seedWorld(database.db);
+  receiver = await Receiver.start();
+  log = new KeptLog();
+});
+afterEach(async () => {
+  await receiver.stop();
+  await database.drop();
+});
+
+const query = (sql: string, values: unknown[] = []) => database.db.query(sql, values);
+const evaluate = () => new AlertEvaluation({ db: database.db, log }).run();
+const deliver = (signal = NEVER) =>
+  new AlertDelivery({ db: database.db, secrets, openSink: openAlertSink, log }).run(signal);
+
+function saveSink(path: string, severities: AlertSeverity[] = ['WARNING', 'CRITICAL'], tenant = world.home) {
+  return saveAlertSink(database.db, secrets, tenant.viewer, ALERT_SINK_KINDS, {
+    id: null,
+    name: path,
+    kind: 'WEBHOOK',
+    config: { url: receiver.url(path), secret: 'a-secret-of-some-length' },
+    severities,
+    enabled: true,
+  });
+}
+
+/** A burst of 429 fires; as long ago it does not. */
+async function fireBurst(): Promise<void> {
+  await query('UPDATE channel SET consecutive_429 = consecutive_429 + 4 WHERE tenant_id = $1', ['default']);
+  await evaluate();
+}
+async function endBurst(): Promise<void> {
+  await query(`UPDATE channel_throttle SET at = at - interval '10 minutes'`);
+  await evaluate();
+}
+const makeDue = () =>
+  query('UPDATE alert_notice SET next_attempt_at = now() WHERE next_attempt_at IS NOT NULL');
+
+test('what fires and resolves is logged, sink or no sink', async () => {
+  await fireBurst();
+  await endBurst();
+  expect(log.entries.map(({ level, message }) => [level, message])).toEqual([
+    ['warn', 'alert: 4 times 429 within 5 minutes, more than 3'],
+    ['info', 'alert resolved: 4 times 429 within 5 minutes, more than 3'],
+  ]);
+});
+
+test('each sink is told once, of what it is for', async () => {
+  await saveSink('/all');
+  await saveSink('/critical', ['CRITICAL']);
+  await saveSink('/foreign', ['WARNING'], world.other);
+  await fireBurst();
+  await deliver();
+  await evaluate();
+  await deliver();
+  await endBurst();
+  await deliver();
+  expect(receiver.received.map(({ path, body }) => [path, body.alert.event])).toEqual([
+    ['/all', 'FIRED'],
+    ['/all', 'RESOLVED'],
+  ]);
+  expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
+    { name: '/all', waiting: 0, lastError: null, lastDeliveredAt: expect.any(Date) as Date },
+    { name: '/critical', waiting: 0, lastDeliveredAt: null },
+  ]);
+});
+
+describe('a sink that fails', () => {
+  test('is tried again, in order, and loses nothing', async () => {
+    receiver.answers.set('/down', 500);
+    await saveSink('/down');
+    await fireBurst();
+    await deliver();
+    await endBurst();
+    await deliver();
+    // The first has not been taken, and is not due yet: the second waits behind it.
+    expect(receiver.received).toHaveLength(1);
+    await makeDue();
+    await deliver();
+    expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
+      { waiting: 2, lastError: 'HTTP 500: noted', lastDeliveredAt: null },
+    ]);
+    receiver.answers.delete('/down');
+    await makeDue();
+    await deliver();
+    expect(receiver.received.map(({ body }) => body.alert.event)).toEqual([
+      'FIRED',
+      'FIRED',
+      'FIRED',
+      'RESOLVED',
+    ]);
+    expect(
+      new Set(receiver.received.slice(0, 3).map(({ headers }) => headers['x-runledger-delivery'])).size,
+    ).toBe(1);
+    expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
+      { waiting: 0, lastError: null },
+    ]);
+  });
+
+  test('for days is given up, loudly', async () => {
+    receiver.answers.set('/down', 500);
+    await saveSink('/down');
+    await fireBurst();
+    await query(`UPDATE alert_notice SET created_at = created_at - interval '4 days'`);
+    await deliver();
+    expect(log.entries.at(-1)).toMatchObject({
+      level: 'error',
+      message: expect.stringContaining('given up') as string,
+    });
+    expect(await query('SELECT next_attempt_at, error FROM alert_notice')).toEqual([
+      { next_attempt_at: null, error: 'HTTP 500: noted' },
+    ]);
+  });
+
+  test('that cannot be opened any more says why, and the others are told', async () => {
+    const broken = await saveSink('/broken');
+    await saveSink('/fine');
+    const garbage = Buffer.alloc(64, 7).toString('base64');
+    await query('UPDATE alert_sink SET secrets = $2 WHERE id = $1', [broken.id, garbage]);
+    await fireBurst();
+    await deliver();
+    expect(receiver.received.map(({ path }) => path)).toEqual(['/fine']);
+    const [sink] = await listAlertSinks(database.db, world.home.viewer);
+    expect(sink!.lastError).toContain('cannot be decrypted');
+  });
+
+  test('by hanging keeps nobody waiting, and a stop ends it', async () => {
+    receiver.answers.set('/hangs', 'hang');
+    await saveSink('/hangs');
+    await fireBurst();
+    const stopping = new AbortController();
+    const heard = receiver.next();
+    const delivering = deliver(stopping.signal);
+    await heard;
+    // While the one hangs, another comes up and is told by the same run of the job.
+    await saveSink('/quick');
+    const quick = receiver.next();
+    await query(
+      `INSERT INTO alert_notice (tenant_id, sink_id, event) SELECT tenant_id, id, 'TEST' FROM alert_sink WHERE name = '/quick'`,
+    );
+    expect((await quick).path).toBe('/quick');
+    await until(
+      () => query('SELECT 1 FROM alert_notice WHERE delivered_at IS NOT NULL'),
+      (told) => told.length === 1,
+    );
+    stopping.abort();
+    await delivering;
+    expect(
+      await query(
+        `SELECT attempts, next_attempt_at > now() AS leased FROM alert_notice WHERE delivered_at IS NULL`,
+      ),
+    ).toEqual([{ attempts: 1, leased: true }]);
+  });
+});
+
+test('two deliverers never tell the same thing twice', async () => {
+  for (let index = 0; index < 10; index += 1) await saveSink(`/sink-${index}`);
+  await fireBurst();
+  await Promise.all([deliver(), deliver(), deliver()]);
+  expect(receiver.received.map(({ path }) => path).sort()).toEqual(
+    Array.from({ length: 10 }, (_, index) => `/sink-${index}`),
+  );
+});
+
+describe('saving a sink', () => {
+  test('hides its credentials and keeps them where a mask comes back', async () => {
+    const { id, config } = await saveSink('/hidden');
+    expect(config).toEqual({ url: '********', secret: '********' });
+    expect(JSON.stringify(await query('SELECT * FROM alert_sink'))).not.toContain('/hidden"}');
+    await saveAlertSink(database.db, secrets, world.home.viewer, ALERT_SINK_KINDS, {
+      id,
+      name: 'renamed',
+      kind: 'WEBHOOK',
+      config,
+      severities: ['WARNING'],
+      enabled: true,
+    });
+    await testAlertSink(database.db, world.home.viewer, id);
+    await deliver();
+    expect(receiver.at('/hidden')[0]!.body.text).toBe('[TEST] Test: This is a test of the sink renamed.');
+  });
+
+  test('a disabled sink is told nothing, and a deleted one is gone with what it was to be told', async () => {
+    const sink = await saveSink('/off');
+    await fireBurst();
+    await query('UPDATE alert_sink SET enabled = false');
+    await deliver();
+    expect(receiver.received).toEqual([]);
+    await deleteAlertSink(database.db, world.home.viewer, sink.id);
+    expect(await query('SELECT 1 FROM alert_notice')).toEqual([]);
+  });
+
+  test('another tenant’s sink is not found', async () => {
+    const { id } = await saveSink('/mine');
+    const { viewer } = world.other;
+    const faults = [
+      deleteAlertSink(database.db, viewer, id),
+      testAlertSink(database.db, viewer, id),
+      testAlertSink(database.db, viewer, 'garbage'),
+    ].map((work) => faultOf(work));
+    for (const fault of faults) expect(await fault).toMatchObject({ code: 'NOT_FOUND' });
+    expect(await query('SELECT 1 FROM alert_notice')).toEqual([]);
+    expect(await listAlertSinks(database.db, viewer)).toEqual([]);
+  });
+
+  test('without a key to seal with is refused', async () => {
+    const saving = saveAlertSink(database.db, new SecretBox([]), world.home.viewer, ALERT_SINK_KINDS, {
+      id: null,
+      name: 'x',
+      kind: 'WEBHOOK',
+      config: { url: 'https://example.com/hook' },
+      severities: ['WARNING'],
+      enabled: true,
+    });
+    expect(await faultOf(saving)).toMatchObject({ code: 'INVALID_INPUT' });
+  });
+});
