@@ -2,7 +2,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { ServerProcess, until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
-import { expectRightEnd, queueThousand, readRun, waitForEnd } from './thousand-targets.js';
+import { expectRightEnd, queueMix, readRun, THOUSAND, waitForEnd } from './mixed-run.js';
 
 let database: TestDatabase;
 
@@ -26,7 +26,7 @@ const KILL_AT = [0.2, 0.6, 0.9];
 
 test('a server killed in the middle of a run and started again ends it in the right state', async () => {
   let server = await spawnServer();
-  const id = await queueThousand(server.url);
+  const id = await queueMix(server.url, THOUSAND);
   for (const share of KILL_AT) {
     const { url } = server;
     await until(
@@ -37,7 +37,7 @@ test('a server killed in the middle of a run and started again ends it in the ri
     server = await spawnServer();
   }
   await waitForEnd(server.url, id);
-  await expectRightEnd(database.db, server.url, id);
+  await expectRightEnd(database.db, server.url, id, THOUSAND);
   expect(await server.end('SIGTERM')).toBe(0);
 }, 120_000);
 
@@ -45,7 +45,7 @@ test('SIGTERM in the middle hands the leases back at no cost, and another server
   // Leases that nobody hands back would hold this up for longer than the test may take.
   const slow = { RUNLEDGER_LEASE_MS: '600000' };
   const first = await spawnServer(slow);
-  const id = await queueThousand(first.url);
+  const id = await queueMix(first.url, THOUSAND);
   await until(
     () => readRun(first.url, id),
     ({ progress }) => (progress as number) > 0,
@@ -59,5 +59,5 @@ test('SIGTERM in the middle hands the leases back at no cost, and another server
   expect(left).toEqual({ leased: 0, lost: 0 });
   const second = await spawnServer(slow);
   await waitForEnd(second.url, id);
-  await expectRightEnd(database.db, second.url, id);
+  await expectRightEnd(database.db, second.url, id, THOUSAND);
 }, 120_000);

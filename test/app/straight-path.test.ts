@@ -1,7 +1,7 @@
 // The straight path through the whole product: create, queue, apply against the sandbox over HTTP, roll up.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TestApp } from '../support/app.js';
-import { expectRightEnd, fateOf, queueThousand, waitForEnd } from './thousand-targets.js';
+import { expectRightEnd, fateOf, queueMix, THOUSAND, waitForEnd } from './mixed-run.js';
 
 let app: TestApp;
 
@@ -11,9 +11,9 @@ beforeAll(async () => {
 afterAll(() => app.stop());
 
 test('1,000 targets with a few of each sandbox id end right: state, counts, attempts, history, ledger', async () => {
-  const id = await queueThousand(app.url);
+  const id = await queueMix(app.url, THOUSAND);
   await waitForEnd(app.url, id);
-  await expectRightEnd(app.db, app.url, id);
+  await expectRightEnd(app.db, app.url, id, THOUSAND);
 
   const { data } = await app.request(TARGETS, { id });
   const { nodes, totalCount } = data.ruleRun.targets;

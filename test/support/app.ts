@@ -29,6 +29,7 @@ export function environmentOf(databaseUrl: string, overrides: Environment): Envi
     RUNLEDGER_THROTTLE_BASE_MS: '40',
     RUNLEDGER_CALL_TIMEOUT_MS: '3000',
     RUNLEDGER_LEASE_MS: '5000',
+    RUNLEDGER_CIRCUIT_OPEN_MS: '200',
     RUNLEDGER_LOG_LEVEL: 'warn',
     ...overrides,
   };

@@ -1,12 +1,22 @@
-// One run of 1,000 targets, a few of each kind that the sandbox knows, and what must have become of them.
+// A run with some targets of each kind that the sandbox knows among many plain ones, and what must have
+// become of them.
 import { expect } from 'vitest';
 import type { Database } from '../../src/store/db.js';
 import { request, until } from '../support/app.js';
 import { expectInvariants } from '../store/invariants.js';
 
 export const MAX_ATTEMPTS = 3;
-const FEW = 3;
-const TOTAL = 1_000;
+
+export interface Mix {
+  readonly total: number;
+  /** Targets of each kind of fault. */
+  readonly ofEachFault: number;
+}
+
+/** Each costs a call's whole time, three times over. */
+const MAX_HANGING = 8;
+
+export const THOUSAND: Mix = { total: 1_000, ofEachFault: 3 };
 
 interface Fate {
   readonly status: 'APPLIED' | 'FAILED';
@@ -37,22 +47,25 @@ const prefixOf = (externalId: string): string => externalId.slice(0, externalId.
 export const fateOf = (externalId: string): Fate => FATES[prefixOf(externalId)]!;
 
 /** Shuffled by a fixed rule, so that faults stand anywhere among the plain ones and every run is alike. */
-function externalIds(): string[] {
+function externalIds({ total, ofEachFault }: Mix): string[] {
   const faulty = Object.keys(FATES)
     .filter((prefix) => prefix !== 'plain')
-    .flatMap((prefix) => Array.from({ length: FEW }, (_, index) => `${prefix}-${index}`));
-  const plain = Array.from({ length: TOTAL - faulty.length }, (_, index) => `plain-${index}`);
+    .flatMap((prefix) => {
+      const length = prefix === 'hang' ? Math.min(ofEachFault, MAX_HANGING) : ofEachFault;
+      return Array.from({ length }, (_, index) => `${prefix}-${index}`);
+    });
+  const plain = Array.from({ length: total - faulty.length }, (_, index) => `plain-${index}`);
   const step = Math.floor(plain.length / faulty.length);
   return plain.flatMap((id, index) => (index % step === 0 ? [id, ...faulty.splice(0, 1)] : [id]));
 }
 
-export async function queueThousand(url: string): Promise<string> {
+export async function queueMix(url: string, mix: Mix): Promise<string> {
   const channels = await request(url, '{ channels { id name } }');
   const [channel] = channels.data.channels.filter(({ name }: { name: string }) => name === 'sandbox');
   const created = await request(url, CREATE, {
     input: {
       channelId: channel.id,
-      targets: externalIds().map((externalId, index) => ({
+      targets: externalIds(mix).map((externalId, index) => ({
         externalId,
         before: { unit_amount: 1_000 + index, currency: 'EUR' },
         after: { unit_amount: 900 + index, currency: 'EUR' },
@@ -61,7 +74,7 @@ export async function queueThousand(url: string): Promise<string> {
   });
   const { ruleRun, userErrors } = created.data.createRuleRun;
   expect(userErrors).toEqual([]);
-  expect(ruleRun).toMatchObject({ status: 'PREVIEW', counts: { total: TOTAL, preview: TOTAL } });
+  expect(ruleRun).toMatchObject({ status: 'PREVIEW', counts: { total: mix.total, preview: mix.total } });
   const queued = await request(url, QUEUE, { input: { runId: ruleRun.id } });
   expect(queued.data.queueRuleRun.userErrors).toEqual([]);
   return ruleRun.id as string;
@@ -90,14 +103,8 @@ export function waitForEnd(url: string, id: string): Promise<unknown> {
 }
 
 /** The state, counts and errors that the run must have ended with, and a ledger that tells the same. */
-export async function expectRightEnd(db: Database, url: string, id: string): Promise<void> {
-  const ids = externalIds();
-  const dead = ids.filter((externalId) => fateOf(externalId).status === 'FAILED').length;
-  expect(await readRun(url, id)).toEqual({
-    status: 'PARTIAL',
-    counts: { applied: TOTAL - dead, failed: dead },
-    progress: 1,
-  });
+export async function expectRightEnd(db: Database, url: string, id: string, mix: Mix): Promise<void> {
+  const ids = externalIds(mix);
   const rows = await db.query<{ external_id: string; status: string; error_code: string | null }>(
     'SELECT external_id, status, error_code FROM rule_target WHERE run_id = $1',
     [id],
@@ -105,6 +112,12 @@ export async function expectRightEnd(db: Database, url: string, id: string): Pro
   const seen = rows.map((row) => [row.external_id, row.status, row.error_code]).sort();
   const wanted = ids.map((each) => [each, fateOf(each).status, fateOf(each).errorCode]).sort();
   expect(seen).toEqual(wanted);
+  const dead = ids.filter((externalId) => fateOf(externalId).status === 'FAILED').length;
+  expect(await readRun(url, id)).toEqual({
+    status: 'PARTIAL',
+    counts: { applied: mix.total - dead, failed: dead },
+    progress: 1,
+  });
   await expectInvariants(db, id);
   expect(await appliedTwice(db, id)).toEqual([]);
 }
