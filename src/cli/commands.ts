@@ -1,0 +1,9 @@
+// Every subcommand of `runledger`, one line each.
+
+import { cancelCommand } from './cancel.js';
+import type { Command } from './command.js';
+import { queueCommand } from './queue.js';
+import { watchCommand } from './watch/watch.js';
+import { workCommand } from './work/work.js';
+
+export const COMMANDS: readonly Command[] = [workCommand, watchCommand, queueCommand, cancelCommand];
