@@ -59,9 +59,27 @@ export function findEndlessness({ offset, duplicated, total, limit }: PartitionR
   return null;
 }
 
-/** Records that the source counted and did not give, when it says that there are no more. */
-export function countMissing({ offset, duplicated, total }: Omit<PartitionReading, 'limit'>): number {
-  return total === null ? 0 : Math.max(0, total - (offset - duplicated));
+/** So many records, or this share of them, may be missing at the end of a partition. */
+const TOLERATED_MISSING = { records: 10, share: 0.01 };
+
+export interface PartitionEnd {
+  /** Records that the source counted and did not give. */
+  readonly missing: number;
+  /** Why that is too many; null when it is not. */
+  readonly fault: string | null;
+}
+
+/**
+ * What a partition has come to when its source says that there are no more records. A feed that changes while
+ * it is read always lacks a few: a record that moves into the range shifts the others, so that one comes
+ * twice and one not at all; it changed since the plan, and the next run will see it.
+ */
+export function judgeEnd({ offset, duplicated, total }: Omit<PartitionReading, 'limit'>): PartitionEnd {
+  const distinct = offset - duplicated;
+  const missing = Math.max(0, (total ?? 0) - distinct);
+  const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor((total ?? 0) * TOLERATED_MISSING.share));
+  if (missing <= tolerated) return { missing, fault: null };
+  return { missing, fault: `the source counts ${total} records and gave ${distinct} different ones` };
 }
 
 /** What a source's failure looks like from here. */

@@ -107,7 +107,13 @@ class PageWork implements Work {
       { range: range as Readonly<Record<string, string>>, offset, cursor, limit, since },
       signal,
     );
-    return page.kind === 'page' ? { ...page, totalRecords: page.totalRecords ?? total } : page;
+    if (page.kind !== 'page') return page;
+    const end = offset + page.passed;
+    if (page.isLast && page.totalRecords !== null && end < page.totalRecords) {
+      const fault = `the source ends after ${end} records, though it counts ${page.totalRecords}`;
+      return { kind: 'transient', message: fault, throttled: false };
+    }
+    return { ...page, totalRecords: page.totalRecords ?? total };
   }
 
   async #settle(page: Page): Promise<WorkResult> {

@@ -2,9 +2,9 @@
 // by a compare-and-swap of the offset. Whatever was interrupted is repeated whole; whatever comes twice is
 // skipped, and says so.
 
-import { countMissing } from '../domain/partition.js';
+import { judgeEnd, type PartitionEnd } from '../domain/partition.js';
 import type { Connection, Database } from './db.js';
-import { appendRunLines, type Line } from './ledger.js';
+import { appendRunLines } from './ledger.js';
 import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
 import { writeRawItems, type RawRecord } from './raw-item.js';
@@ -38,10 +38,10 @@ export function settlePage(
     if (refused) return refused;
     const duplicated = await writeRawItems(connection, claim, page.records);
     await writeRejected(connection, claim, claim.partitionId, page.rejected);
-    const total = { offset: nextOffset, duplicated: claim.duplicated + duplicated, total: page.total };
-    const missing = page.isLast ? countMissing(total) : 0;
-    await movePartition(connection, claim, page, { duplicated, missing });
-    if (page.isLast) await endPartition(connection, claim, missing);
+    const read = { offset: nextOffset, duplicated: claim.duplicated + duplicated, total: page.total };
+    const end = page.isLast ? judgeEnd(read) : null;
+    await movePartition(connection, claim, page, { duplicated, end });
+    if (end) await endPartition(connection, claim, end);
     else if (ring) await ringProgress(connection, claim);
     return 'settled';
   });
@@ -103,30 +103,44 @@ function at({ partitionId, offset }: PageClaim): string {
 async function movePartition(
   connection: Connection,
   claim: PageClaim,
-  { records, rejected, cursor, isLast }: ReadPage,
-  { duplicated, missing }: { readonly duplicated: number; readonly missing: number },
+  { records, rejected, cursor }: ReadPage,
+  { duplicated, end }: { readonly duplicated: number; readonly end: PartitionEnd | null },
 ): Promise<void> {
+  const status = end === null ? 'running' : end.fault === null ? 'completed' : 'failed';
   await connection.query(
-    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, error_message = NULL, page_cursor = $4,
-       records_processed = records_processed + $5, records_rejected = records_rejected + $6,
-       records_duplicated = records_duplicated + $7, records_missing = $8,
-       status = CASE WHEN $9 THEN 'completed' ELSE status END
+    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, status = $4, error_message = $5, page_cursor = $6,
+       records_processed = records_processed + $7, records_rejected = records_rejected + $8,
+       records_duplicated = records_duplicated + $9, records_missing = $10
      WHERE ${HELD}`,
-    [...keyOf(claim), cursor, records.length + rejected.length, rejected.length, duplicated, missing, isLast],
+    [
+      ...keyOf(claim),
+      status,
+      end?.fault ?? null,
+      cursor,
+      records.length + rejected.length,
+      rejected.length,
+      duplicated,
+      end?.missing ?? 0,
+    ],
   );
 }
 
-async function endPartition(connection: Connection, claim: PageClaim, missing: number): Promise<void> {
-  const { runId, partitionId } = claim;
-  if (missing > 0) {
+async function endPartition(
+  connection: Connection,
+  { runId, partitionId }: PageClaim,
+  { missing, fault }: PartitionEnd,
+): Promise<void> {
+  if (fault !== null) {
+    // However it came to its end: what failed is not completed, and can be read again.
+    await connection.query(
+      'UPDATE partition_progress SET completed = false WHERE run_id = $1 AND partition_id = $2',
+      [runId, partitionId],
+    );
+  } else if (missing > 0) {
     const message = `${missing} records that the source counted in ${partitionId} never came`;
-    const line: Line = {
-      type: 'partition.shortfall',
-      level: 'WARN',
-      message,
-      payload: { partitionId, missing },
-    };
-    await appendRunLines(connection, 'PIPELINE', runId, [line]);
+    await appendRunLines(connection, 'PIPELINE', runId, [
+      { type: 'partition.shortfall', level: 'WARN', message, payload: { partitionId, missing } },
+    ]);
   }
   await rollUpPartitions(connection, runId);
 }
