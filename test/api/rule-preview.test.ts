@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { graphql } from '../generated/gql.js';
 import type { CreateRuleRunInput, RuleRunInput } from '../generated/graphql.js';
 import { importCatalogItems } from '../../src/store/catalog-item.js';
-import { savePricingRule } from '../../src/store/pricing-rule.js';
+import { makePricingRule } from '../support/fixtures.js';
 import { startApi, type ApiClient, type TestApi } from './support.js';
 
 const CreatePreview = graphql(`
@@ -142,21 +142,13 @@ beforeAll(async () => {
     item('c', 3000, null),
     item('d', 3999, 500),
   ]);
-  const rule = await savePricingRule(api.db, viewer, {
-    id: null,
-    projectId: 'default',
-    name: 'charm',
-    enabled: true,
-    priority: 0,
-    definition: {
-      currency: 'EUR',
-      adjust: { percent: 10 },
-      round: { step: 100, ending: 99 },
-      limits: { ceiling: 3999, minMarginPercent: 0 },
-    },
-    expectedVersion: null,
-  });
-  ruleId = rule.id;
+  const definition = {
+    currency: 'EUR',
+    adjust: { percent: 10 },
+    round: { step: 100, ending: 99 },
+    limits: { ceiling: 3999, minMarginPercent: 0 },
+  };
+  ruleId = await makePricingRule(api.db, api.world.home, definition, { name: 'charm' });
 });
 afterAll(() => api.stop());
 

@@ -4,12 +4,12 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Guardrails } from '../../src/domain/guardrail.js';
 import { importCatalogItems } from '../../src/store/catalog-item.js';
 import { findGuardrails, saveGuardrails } from '../../src/store/guardrail.js';
-import { savePricingRule } from '../../src/store/pricing-rule.js';
 import { findRuleRun } from '../../src/store/rule-run-row.js';
 import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
 import { findRulePreviews } from '../../src/store/target-summary.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
+  makePricingRule,
   makeRuleRun,
   newRuleRun,
   seedWorld,
@@ -180,16 +180,8 @@ describe('a preview made from a rule', () => {
   async function preview() {
     await database.db.query('DELETE FROM catalog_item');
     await importItems(item, bystander);
-    const rule = await savePricingRule(database.db, home.viewer, {
-      id: null,
-      projectId: 'default',
-      name: 'to 1050',
-      enabled: true,
-      priority: 0,
-      definition: { currency: 'EUR', adjust: { set: 1050 } },
-      expectedVersion: null,
-    });
-    return createRuleRun(database.db, home.viewer, { ...newRuleRun(home), targets: null, ruleId: rule.id });
+    const ruleId = await makePricingRule(database.db, home, { currency: 'EUR', adjust: { set: 1050 } });
+    return createRuleRun(database.db, home.viewer, { ...newRuleRun(home), targets: null, ruleId });
   }
 
   test('is queued as long as its items are what they were', async () => {

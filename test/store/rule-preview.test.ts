@@ -4,11 +4,12 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { CatalogItemInput } from '../../src/domain/catalog-item.js';
 import { importCatalogItems } from '../../src/store/catalog-item.js';
 import { newId } from '../../src/store/id.js';
-import { savePricingRule } from '../../src/store/pricing-rule.js';
-import { addRuleTargets, createRuleRun } from '../../src/store/rule-run.js';
+import type { PricingRuleInput } from '../../src/store/pricing-rule.js';
+import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
 import { findRulePreviews, type RulePreviewRow } from '../../src/store/target-summary.js';
 import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
+  makePricingRule,
   makeRuleRun,
   newRuleRun,
   seedWorld,
@@ -42,19 +43,8 @@ const item = (externalId: string, overrides: Partial<CatalogItemInput> = {}): Ca
 const importItems = (items: CatalogItemInput[], tenant = home) =>
   importCatalogItems(database.db, tenant.viewer, items);
 
-async function makeRule(definition: object, overrides: { enabled?: boolean; priority?: number } = {}) {
-  const row = await savePricingRule(database.db, home.viewer, {
-    id: null,
-    projectId: 'default',
-    name: 'rule',
-    enabled: true,
-    priority: 0,
-    definition,
-    expectedVersion: null,
-    ...overrides,
-  });
-  return row.id;
-}
+const makeRule = (definition: object, overrides: Partial<PricingRuleInput> = {}) =>
+  makePricingRule(database.db, home, definition, overrides);
 
 const createFrom = (ruleId: string | null, overrides = {}) =>
   createRuleRun(database.db, home.viewer, { ...newRuleRun(home), targets: null, ruleId, ...overrides });
@@ -96,15 +86,7 @@ test('the run keeps the rule as it was', async () => {
   await importItems([item('a')]);
   const ruleId = await makeRule({ adjust: { percent: 10 } }, { priority: 7 });
   const run = await createFrom(ruleId);
-  await savePricingRule(database.db, home.viewer, {
-    id: ruleId,
-    projectId: 'default',
-    name: 'renamed',
-    enabled: false,
-    priority: 1,
-    definition: { adjust: { percent: 20 } },
-    expectedVersion: null,
-  });
+  await makeRule({ adjust: { percent: 20 } }, { id: ruleId, name: 'renamed', enabled: false, priority: 1 });
   expect(run.priority).toBe(7);
   expect(run.ruleSnapshot).toEqual({
     id: ruleId,
@@ -224,6 +206,9 @@ test('the whole preview is of one state of the catalog, whatever is imported mea
     [id],
   );
   expect(befores).toEqual([{ before: 1000 }]);
+  // Its hash is of that state too: what came meanwhile has made it stale.
+  const queued = queueRuleRun(database.db, home.viewer, { runId: id, idempotencyKey: null });
+  expect(await faultOf(queued)).toMatchObject({ code: 'GUARDRAIL', details: { stale: true } });
 });
 
 async function waitForLock(): Promise<void> {

@@ -8,6 +8,7 @@ import { ensureTenant } from '../../src/store/api-key.js';
 import { listChannels, listSources, registerChannel, registerSource } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
 import type { RuleRunRow } from '../../src/store/rule-run-row.js';
+import { savePricingRule, type PricingRuleInput } from '../../src/store/pricing-rule.js';
 import { createRuleRun, queueRuleRun, type NewRuleRun } from '../../src/store/rule-run.js';
 import { fireEvent } from '../../src/store/transition.js';
 
@@ -40,6 +41,24 @@ async function seedTenant(db: Database, tenantId: string): Promise<Tenant> {
   const [channel] = await listChannels(db, viewer);
   const [source] = await listSources(db, viewer);
   return { viewer, channelId: channel!.id, sourceId: source!.id };
+}
+
+/** A new rule, enabled unless told otherwise; its id. */
+export async function makePricingRule(
+  db: Database,
+  tenant: Tenant,
+  definition: object,
+  overrides: Partial<PricingRuleInput> = {},
+): Promise<string> {
+  const input = {
+    id: null,
+    projectId: 'default',
+    name: 'rule',
+    enabled: true,
+    priority: 0,
+    expectedVersion: null,
+  };
+  return (await savePricingRule(db, tenant.viewer, { ...input, definition, ...overrides })).id;
 }
 
 /** Valid targets with the external ids `<prefix>-1` … `<prefix>-n`. */
