@@ -3,6 +3,7 @@
 // grow past the limit, or that leaves a ping unanswered is dropped; the first reason to close is the one that
 // is told. Called by websocket and socket-subscription.
 
+import type { Duplex } from 'node:stream';
 import type { GraphQLFormattedError } from 'graphql';
 import type { Logger } from 'pino';
 import type { WebSocket } from 'ws';
@@ -20,8 +21,8 @@ const CODES_OF_REFUSAL: Readonly<Record<string, number>> = {
   RATE_LIMITED: 1013,
   UNAVAILABLE: 1013,
 };
-/** What may be on its way before a sender waits: the network's own buffers come on top. */
-const AHEAD_BYTES = 64 * 1024;
+/** What may wait to be taken before a sender waits too: the network's own buffers come on top. */
+const AHEAD_BYTES = 16 * 1024;
 /** How long a client may take to answer a close before the connection is cut. */
 const CLOSE_GRACE_MS = 2_000;
 /** One that has not been reading needs time to reach the close frame, and costs little meanwhile. */
@@ -34,8 +35,11 @@ export type SocketLimits = Pick<Limits, 'socketBufferBytes' | 'socketStallMs'>;
 export class ClientSocket implements LiveConnection {
   /** Subscriptions under way. */
   subscriptions = 0;
+  /** Subscriptions that were refused because it has too many. */
+  refusals = 0;
   private alive = true;
   private right: Admitted | null = null;
+  private turn: 'idle' | 'sent' | 'corked' = 'idle';
   /** Senders that wait until the network has taken what they sent. */
   private waiting = 0;
   private stall: NodeJS.Timeout | undefined;
@@ -43,6 +47,8 @@ export class ClientSocket implements LiveConnection {
 
   constructor(
     private readonly socket: WebSocket,
+    /** What the WebSocket writes to. */
+    private readonly stream: Duplex,
     readonly caller: Caller,
     private readonly limits: SocketLimits,
     private readonly log: Logger,
@@ -87,6 +93,7 @@ export class ClientSocket implements LiveConnection {
   send(data: string): Promise<void> | void {
     const { socket } = this;
     if (!this.isOpen) return undefined;
+    this.gather();
     if (socket.bufferedAmount < AHEAD_BYTES) return socket.send(data);
     if (socket.bufferedAmount > this.limits.socketBufferBytes) return this.drop();
     return this.sendAndWait(data);
@@ -94,6 +101,8 @@ export class ClientSocket implements LiveConnection {
 
   onMessage(handle: (data: string) => Promise<void>): void {
     this.socket.on('message', (data) => {
+      // What was on its way when we closed is not begun any more.
+      if (!this.isOpen) return;
       handle(String(data)).catch((err: unknown) => {
         this.log.error({ err }, 'unforeseen error in a WebSocket message');
         this.close(OUR_FAULT, 'Something went wrong on our side');
@@ -124,6 +133,26 @@ export class ClientSocket implements LiveConnection {
       this.socket.terminate();
     }
   }
+
+  /**
+   * The first message of a turn of the event loop goes out at once, the rest of that turn in one write: most
+   * of the cost of a message is in the call.
+   */
+  private gather(): void {
+    if (this.turn === 'corked') return;
+    if (this.turn === 'sent') {
+      this.stream.cork();
+      this.turn = 'corked';
+    } else {
+      this.turn = 'sent';
+      process.nextTick(this.endTurn);
+    }
+  }
+
+  private readonly endTurn = (): void => {
+    if (this.turn === 'corked') this.stream.uncork();
+    this.turn = 'idle';
+  };
 
   private sendAndWait(data: string): Promise<void> {
     this.waiting += 1;

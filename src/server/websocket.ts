@@ -1,9 +1,9 @@
 // Subscriptions over graphql-ws (subprotocol graphql-transport-ws). Owns every open socket: its viewer, its
 // liveness, its backlog and its end. A client that misbehaves loses its own socket and nothing else.
-// Close codes: 1001 the server stops · 1009 a frame too big · 1013 authentication cannot be decided now ·
-// 4400 not a message of the protocol · 4401 no valid key, or no longer · 4403 the key may not connect · 4406 wrong
-// subprotocol · 4408 no connection_init in time · 4409 id in use · 4413 the client does not read · 4429 a
-// second connection_init · 4500 our fault. Called by http.
+// Close codes: 1001 the server stops · 1008 asks for subscriptions past the limit, on and on · 1009 a frame too
+// big · 1013 authentication cannot be decided now · 4400 not a message of the protocol · 4401 no valid key, or
+// no longer · 4403 the key may not connect · 4406 wrong subprotocol · 4408 no connection_init in time · 4409 id
+// in use · 4413 the client does not read · 4429 a second connection_init · 4500 our fault. Called by http.
 
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -34,6 +34,9 @@ export interface SocketOptions {
   readonly limits: Limits;
   readonly log: Logger;
 }
+
+/** How many times the limit of a socket may be refused on it. */
+const REFUSALS_PER_PLACE = 10;
 
 /** What graphql-ws keeps for us beside each connection. */
 interface Extra {
@@ -74,7 +77,7 @@ export class SubscriptionSockets {
 
   /** Takes over a connection that asks to be a WebSocket at our path. */
   accept(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    this.sockets.handleUpgrade(request, socket, head, (webSocket) => this.open(webSocket, request));
+    this.sockets.handleUpgrade(request, socket, head, (webSocket) => this.open(webSocket, socket, request));
   }
 
   /** Tells every client to go elsewhere, and waits until all are gone. */
@@ -84,14 +87,14 @@ export class SubscriptionSockets {
     await new Promise<void>((resolve) => this.sockets.close(() => resolve()));
   }
 
-  private open(webSocket: WebSocket, request: IncomingMessage): void {
+  private open(webSocket: WebSocket, stream: Duplex, request: IncomingMessage): void {
     const { admissions, limits, log } = this.options;
     const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
     let closed: ReturnType<ProtocolServer<Extra>['opened']> | null = null;
     const end = (code: number, reason: string): void => {
       closed?.(code, reason).catch((err: unknown) => log.error({ err }, 'a subscription did not end well'));
     };
-    const client = new ClientSocket(webSocket, caller, limits, log, end);
+    const client = new ClientSocket(webSocket, stream, caller, limits, log, end);
     this.clients.add(client);
     closed = this.protocol.opened(client, { client });
     webSocket.once('close', (code, reason) => {
@@ -132,10 +135,7 @@ export class SubscriptionSockets {
     payload: SubscribePayload,
   ): SocketSubscription | GraphQLError[] {
     const { schema, admissions, executor, limits } = this.options;
-    if (client.subscriptions >= limits.subscriptionsPerSocket) {
-      const carried = `This socket already carries ${client.subscriptions} subscriptions`;
-      return [requestError('RATE_LIMITED', `${carried}; complete some, or open another socket.`)];
-    }
+    if (client.subscriptions >= limits.subscriptionsPerSocket) return [this.refuse(client)];
     const prepared = executor.prepare(payload, () => client.viewer);
     if (!(prepared instanceof PreparedSubscription)) return [...prepared];
     const place = admissions.takePlace(client.viewer);
@@ -145,5 +145,18 @@ export class SubscriptionSockets {
       client.subscriptions -= 1;
       place.leave();
     });
+  }
+
+  /** One subscription too many is answered; whoever takes no notice is sent away. */
+  private refuse(client: ClientSocket): GraphQLError {
+    client.refusals += 1;
+    const maximum = this.options.limits.subscriptionsPerSocket;
+    if (client.refusals > maximum * REFUSALS_PER_PLACE) {
+      client.close(1008, `No more than ${maximum} subscriptions per socket`);
+    }
+    return requestError(
+      'RATE_LIMITED',
+      `This socket already carries ${maximum} subscriptions; complete some, or open another socket.`,
+    );
   }
 }

@@ -22,7 +22,11 @@ const HEADS = `
   SELECT 'OPS', id, tenant_id, last_seq FROM ops_run WHERE id = ANY($1::uuid[])`;
 
 /** By the id that people see: a row's own key is an id of nothing where the two differ. */
-export async function findRunHead(db: Database, viewer: Viewer, id: string): Promise<RunHead | null> {
+export async function findRunHead(
+  db: Database,
+  viewer: Pick<Viewer, 'tenantId'>,
+  id: string,
+): Promise<RunHead | null> {
   const [head] = await readRunHeads(db, [storedRunId(id)]);
   if (head?.tenantId !== viewer.tenantId) return null;
   return publicRunId(head.kind, head.id) === id ? head : null;
