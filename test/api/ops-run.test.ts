@@ -165,6 +165,18 @@ describe('claim', () => {
     ).toEqual([urgent.id, old.id, young.id, undefined]);
   });
 
+  test('a hundred workers at once, fifty runs: each run has one of them, and none is left', async () => {
+    const env = crypto.randomUUID();
+    const queued = await Promise.all(Array.from({ length: 50 }, () => queue(env)));
+    const claims = await Promise.all(
+      Array.from({ length: 100 }, (_, index) => claim(env, `worker-${index}`)),
+    );
+    const won = claims.filter((run) => run !== null);
+    expect(won.map(({ id }) => id).sort()).toEqual(queued.map(({ id }) => id).sort());
+    expect(new Set(won.map(({ claimedBy }) => claimedBy)).size).toBe(50);
+    expect((await operator.ask(RUNS, { env, status: ['QUEUED'] })).opsRuns.totalCount).toBe(0);
+  });
+
   test('a project that nobody has and another tenant find nothing', async () => {
     const { env } = await queue();
     const { claimNextOpsRun } = await worker.ask(CLAIM, {

@@ -482,8 +482,10 @@ CREATE INDEX "rule_run_leased_idx" ON "rule_run" ("id") WHERE "lease_floor" IS N
 CREATE INDEX "rule_target_waiting_idx" ON "rule_target" ("run_id", "next_attempt_at")
   WHERE "next_attempt_at" IS NOT NULL;
 
--- Ops runs to claim, in the order in which they are claimed.
+-- Ops runs to claim, in the order in which they are claimed: any, or those of one environment.
 CREATE INDEX "ops_run_claimable_idx" ON "ops_run" ("tenant_id", "priority" DESC, "queued_at", "id")
+  WHERE "status" = 'queued';
+CREATE INDEX "ops_run_claimable_env_idx" ON "ops_run" ("tenant_id", "env", "priority" DESC, "queued_at", "id")
   WHERE "status" = 'queued';
 
 -- Ops runs that somebody works on, which the search for stale ones looks at.

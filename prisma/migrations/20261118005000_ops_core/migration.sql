@@ -169,50 +169,47 @@ BEGIN
 END
 $$;
 
--- Claims the oldest queued run of the highest priority; no row when there is none.
+-- Claims the oldest queued run of the highest priority; no row when there is none. Two statements, since one
+-- that serves both cases would have one plan, and workers of an environment of their own would walk through
+-- everybody else's queue.
 CREATE FUNCTION ops_run_claim(p_tenant_id text, p_worker_id text, p_project_id text, p_env text) RETURNS SETOF ops_run
 LANGUAGE plpgsql AS $$
+DECLARE
+  next_id uuid;
 BEGIN
   PERFORM check_ops_worker(p_worker_id);
+  IF p_env IS NULL THEN
+    SELECT id INTO next_id FROM ops_run
+    WHERE tenant_id = p_tenant_id AND status = 'queued'
+      AND (p_project_id IS NULL OR project_id = p_project_id)
+      AND (available_at IS NULL OR available_at <= clock_timestamp())
+    ORDER BY priority DESC, queued_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+  ELSE
+    SELECT id INTO next_id FROM ops_run
+    WHERE tenant_id = p_tenant_id AND status = 'queued' AND env = p_env
+      AND (p_project_id IS NULL OR project_id = p_project_id)
+      AND (available_at IS NULL OR available_at <= clock_timestamp())
+    ORDER BY priority DESC, queued_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+  END IF;
   RETURN QUERY
-    UPDATE ops_run SET status = 'claimed', claimed_by = p_worker_id
-    WHERE id = (
-      SELECT id FROM ops_run
-      WHERE tenant_id = p_tenant_id AND status = 'queued'
-        AND (p_project_id IS NULL OR project_id = p_project_id)
-        AND (p_env IS NULL OR env = p_env)
-        AND (available_at IS NULL OR available_at <= clock_timestamp())
-      ORDER BY priority DESC, queued_at, id
-      LIMIT 1
-      FOR NO KEY UPDATE SKIP LOCKED)
-    RETURNING *;
+    UPDATE ops_run SET status = 'claimed', claimed_by = p_worker_id WHERE id = next_id RETURNING *;
 END
 $$;
 
 -- The line that an append repeats, or null: the same key, or else the same level and message within ten
--- seconds. Reads backwards from the newest line, so that a long ledger costs nothing.
+-- seconds. What an earlier attempt said is no repetition. Looks at the newest lines alone, by the ledger's own
+-- key, so that a long ledger costs nothing.
 CREATE FUNCTION ops_run_repeated_seq(
   run ops_run, p_level event_level, p_message text, p_idempotency_key text
 ) RETURNS integer
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-  line run_event;
-BEGIN
-  FOR line IN
-    SELECT * FROM run_event WHERE run_id = run.id AND seq > run.last_seq - 1000 ORDER BY seq DESC
-  LOOP
-    -- What an earlier attempt said is no repetition.
-    EXIT WHEN line.type = 'ops_run.start';
-    CONTINUE WHEN line.type <> 'log';
-    IF p_idempotency_key IS NOT NULL THEN
-      IF line.payload ->> 'idempotency_key' = p_idempotency_key THEN RETURN line.seq; END IF;
-    ELSE
-      EXIT WHEN line.created_at <= clock_timestamp() - interval '10 seconds';
-      IF line.level = p_level AND line.message = p_message THEN RETURN line.seq; END IF;
-    END IF;
-  END LOOP;
-  RETURN NULL;
-END
+LANGUAGE sql STABLE AS $$
+  SELECT seq FROM run_event
+  WHERE run_id = run.id AND seq > run.last_seq - 1000 AND type = 'log' AND created_at >= run.started_at
+    AND CASE
+      WHEN p_idempotency_key IS NOT NULL THEN payload ->> 'idempotency_key' = p_idempotency_key
+      ELSE created_at > clock_timestamp() - interval '10 seconds' AND level = p_level AND message = p_message
+    END
+  ORDER BY seq DESC LIMIT 1
 $$;
 
 -- Appends a line to the ledger of a run that is being worked on; the first one starts the run.
