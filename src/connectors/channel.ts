@@ -28,12 +28,28 @@ export type Failure = Exclude<Outcome, { kind: 'applied' }>;
 
 export interface ItemOutcome {
   readonly externalId: string;
+  /** Items that one answer of the channel has decided share one object: it counts as one answer. */
   readonly outcome: Outcome;
+}
+
+/** A channel that charges points for its calls, and says how many are left. */
+export interface Metering {
+  /** As it was last reported, less what is under way; null until the first answer. */
+  readonly budget: {
+    readonly available: number;
+    readonly capacity: number;
+    readonly restorePerSecond: number;
+  } | null;
+  /** Points that a batch of so many items is expected to cost. */
+  costOf(items: number): number;
 }
 
 export interface Channel {
   /** The most items that one `applyPrices` should be given. */
   readonly maxBatch: number;
+
+  /** Only where calls are charged for: a batch is claimed when its points should be there. */
+  readonly metering?: Metering;
 
   /**
    * Sets prices. Yields outcomes as the channel's answers come in, so that one slow call does not hold

@@ -80,7 +80,8 @@ export class WorkerLoop {
   }
 
   get leases(): number {
-    return this.#unit?.work.leases ?? 0;
+    const left = this.#options.kinds.reduce((sum, kind) => sum + (kind.leasesOf?.(this.id) ?? 0), 0);
+    return left + (this.#unit?.work.leases ?? 0);
   }
 
   /** Runs until `stop`. */

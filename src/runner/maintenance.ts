@@ -26,7 +26,8 @@ export class Maintenance {
   readonly #stopping = new AbortController();
   readonly #underWay = new Map<MaintenanceJob, Promise<void>>();
   #clock: NodeJS.Timeout | null = null;
-  #looking: Promise<unknown> = Promise.resolve();
+  /** One look at a time: a job is not under way before the look that took it is over. */
+  #looking: Promise<unknown> | null = null;
 
   constructor(options: MaintenanceOptions) {
     this.#options = options;
@@ -48,15 +49,20 @@ export class Maintenance {
 
   /** Does every job that is due and that no other replica took; answers their names when they are done. */
   async runOnce(): Promise<string[]> {
-    const taken = await this.#take();
+    while (this.#looking) await this.#looking;
+    const look = this.#take();
+    this.#looking = look.catch(() => {}).finally(() => (this.#looking = null));
+    const taken = await look;
     await Promise.all(taken.flatMap((job) => this.#underWay.get(job) ?? []));
     return taken.map(({ name }) => name);
   }
 
   #look(): void {
-    this.#looking = this.#take().catch((error: unknown) => {
-      this.#options.log.warn({ err: error }, 'maintenance could not be looked up');
-    });
+    this.#looking ??= this.#take()
+      .catch((error: unknown) => {
+        this.#options.log.warn({ err: error }, 'maintenance could not be looked up');
+      })
+      .finally(() => (this.#looking = null));
   }
 
   async #take(): Promise<MaintenanceJob[]> {

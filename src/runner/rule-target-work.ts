@@ -1,165 +1,135 @@
-// One claimed batch on its way through the channel. Outcomes come in a few at a time; what is known is
-// settled while the rest is still under way, so that one call that hangs holds back nobody. Every settle
-// names the claim: a worker that was too slow changes nothing.
+// One claimed batch on its way through the channel. Outcomes come in a few at a time and are settled while
+// the rest is under way. A circuit that opens ends the calls that are not made yet, and a few calls that hang
+// are left behind, so that neither holds up the loop.
 
-import { setTimeout as delay } from 'node:timers/promises';
-import type { Channel, ItemOutcome, Outcome } from '../connectors/channel.js';
+import type { Channel, ItemOutcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
-import { extendLeases, type Claim, type ClaimedTarget } from '../store/claim.js';
-import type { Database } from '../store/db.js';
-import { releaseTargets, settleIfClaimed, type SettledTarget } from '../store/settle.js';
-import type { Log } from './log.js';
-import type { RunnerObserver } from './observer.js';
+import type { ClaimedTarget } from '../store/claim.js';
+import type { BatchSize } from './batch-size.js';
+import type { Passage } from './channel-gate.js';
+import { LeasedBatch, type LeasedBatchOptions } from './leased-batch.js';
 import { callChannel } from './price-calls.js';
+import type { Stragglers } from './stragglers.js';
 import type { Work, WorkResult } from './work.js';
 
-export interface RuleTargetWorkOptions {
-  readonly db: Database;
-  readonly claim: Claim;
+export interface RuleTargetWorkOptions extends LeasedBatchOptions {
   readonly channel: Channel;
   readonly retry: RetryPolicy;
-  readonly leaseMs: number;
-  readonly log: Log;
-  readonly observer: RunnerObserver;
+  readonly passage: Passage;
+  readonly size: BatchSize;
+  readonly stragglers: Stragglers;
   readonly random: () => number;
 }
 
-/** Leases are renewed when a third of their time is over: one renewal may fail. */
-const RENEWALS_PER_LEASE = 3;
-
-/** Between two tries to settle while the database does not answer. */
-const SETTLE_AGAIN_MS = 500;
+/** After so long without an outcome, what is left of a batch counts as hanging. */
+const PATIENCE_MS = 500;
 
 export class RuleTargetWork implements Work {
+  readonly workerId: string;
   readonly #options: RuleTargetWorkOptions;
   /** By external id, until the outcome is known. */
   readonly #open: Map<string, ClaimedTarget>;
-  /** Ids of the targets whose lease is held. */
-  readonly #leased: Set<string>;
-  #leasedUntil: number;
-  #known: SettledTarget[] = [];
-  #settling: Promise<void> | null = null;
+  readonly #calls = new AbortController();
+  readonly #startedAt = performance.now();
+  #batch: LeasedBatch | null = null;
+  #lastOutcomeAt = performance.now();
   #result: WorkResult = 'success';
 
   constructor(options: RuleTargetWorkOptions) {
     this.#options = options;
-    const { targets } = options.claim;
+    const { targets, workerId } = options.claim;
+    this.workerId = workerId;
     this.#open = new Map(targets.map((target) => [target.externalId, target]));
-    this.#leased = new Set(targets.map(({ id }) => id));
-    this.#leasedUntil = performance.now() + options.leaseMs;
   }
 
   get leases(): number {
-    return this.#leased.size;
+    return this.#batch?.size ?? this.#open.size;
   }
 
   async process(signal: AbortSignal): Promise<WorkResult> {
-    const renewal = setInterval(() => void this.#renewLeases(), this.#options.leaseMs / RENEWALS_PER_LEASE);
+    const whole = this.#processAll(signal);
+    const patience = new AbortController();
     try {
-      await this.#apply(signal);
-      if (!signal.aborted) this.#giveUpOn('The channel gave no outcome');
-      do await this.#settleKnown(signal);
-      while (this.#known.length > 0);
-      await this.#handBack();
+      await Promise.race([whole, this.#onlyStragglersAreLeft(whole, patience.signal)]);
     } finally {
-      clearInterval(renewal);
+      patience.abort();
+      const { size, claim } = this.#options;
+      size.learn(claim.targets.length - this.#open.size, this.#lastOutcomeAt - this.#startedAt);
     }
     return this.#result;
   }
 
-  async #apply(signal: AbortSignal): Promise<void> {
-    const { channel, claim, log, observer } = this.#options;
+  async #processAll(signal: AbortSignal): Promise<void> {
+    const { passage, claim } = this.#options;
+    const batch = new LeasedBatch(this.#options, signal, () => passage.keep());
+    this.#batch = batch;
     try {
-      for await (const outcomes of callChannel(channel, claim, signal)) {
-        this.#note(outcomes);
-        if (outcomes.some(({ outcome }) => isThrottled(outcome))) observer.onThrottle?.();
-        // What fails here is tried again, and reported, at the end.
-        this.#settleKnown(signal).catch(() => {});
-      }
+      await this.#call(batch, signal);
+    } finally {
+      await batch.end();
+      await passage.leave(claim.targets.length);
+    }
+  }
+
+  async #call(batch: LeasedBatch, signal: AbortSignal): Promise<void> {
+    const { channel, claim, log } = this.#options;
+    const calls = AbortSignal.any([signal, this.#calls.signal]);
+    try {
+      for await (const outcomes of callChannel(channel, claim, calls)) await this.#note(batch, outcomes);
+      if (!calls.aborted) this.#giveUpOn(batch, 'The channel gave no outcome');
     } catch (error) {
-      if (signal.aborted) return;
+      if (calls.aborted) return;
       log.error({ err: error, runId: claim.runId }, 'the connector failed');
       // It costs an attempt: what breaks the connector must not come back for ever.
-      this.#giveUpOn(`The connector failed: ${error instanceof Error ? error.message : String(error)}`);
+      this.#giveUpOn(
+        batch,
+        `The connector failed: ${error instanceof Error ? error.message : String(error)}`,
+      );
     }
   }
 
-  #giveUpOn(message: string): void {
-    const outcome = { kind: 'retryable', code: 'UPSTREAM', message } as const;
-    this.#note([...this.#open.keys()].map((externalId) => ({ externalId, outcome })));
+  async #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): Promise<void> {
+    this.#lastOutcomeAt = performance.now();
+    this.#settle(batch, outcomes);
+    if (outcomes.some(isThrottled)) this.#options.observer.onThrottle?.();
+    if (await this.#options.passage.note(outcomes)) this.#calls.abort();
   }
 
-  #note(outcomes: readonly ItemOutcome[]): void {
+  #settle(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     const { retry, random } = this.#options;
-    for (const { externalId, outcome } of outcomes) {
+    const settled = outcomes.flatMap(({ externalId, outcome }) => {
       const target = this.#open.get(externalId);
-      if (!target) continue;
+      if (!target) return [];
       this.#open.delete(externalId);
       if (outcome.kind !== 'applied') this.#result = 'failure';
-      const settlement = settlementOf(outcome, target.attempts, retry, random);
-      this.#known.push({ targetId: target.id, settlement });
-    }
+      return { targetId: target.id, settlement: settlementOf(outcome, target.attempts, retry, random) };
+    });
+    batch.settle(settled);
   }
 
-  /** Settles in batches: what becomes known while one is being written goes into the next. */
-  #settleKnown(signal: AbortSignal): Promise<void> {
-    this.#settling ??= this.#drain(signal).finally(() => (this.#settling = null));
-    return this.#settling;
+  #giveUpOn(batch: LeasedBatch, message: string): void {
+    const outcome = { kind: 'retryable', code: 'UPSTREAM', message } as const;
+    this.#settle(
+      batch,
+      [...this.#open.keys()].map((externalId) => ({ externalId, outcome })),
+    );
   }
 
-  async #drain(signal: AbortSignal): Promise<void> {
-    while (this.#known.length > 0) {
-      const batch = this.#known;
-      this.#known = [];
-      try {
-        await this.#settle(batch);
-      } catch (error) {
-        this.#known = [...batch, ...this.#known];
-        // A result that is known is worth some patience: without it the call would be made again.
-        if (signal.aborted || performance.now() + SETTLE_AGAIN_MS >= this.#leasedUntil) throw error;
-        await delay(SETTLE_AGAIN_MS, undefined, { signal }).catch(() => {});
-      }
-    }
-  }
-
-  async #settle(batch: readonly SettledTarget[]): Promise<void> {
-    const { db, claim, log, observer } = this.#options;
-    const from = performance.now();
-    const { held, runMs } = await settleIfClaimed(db, claim, batch);
-    for (const { targetId } of batch) this.#leased.delete(targetId);
-    const ms = performance.now() - from;
-    const kind = claim.purpose === 'apply' ? 'rule_target' : 'rule_target_roll_back';
-    observer.onSettle?.({ kind, ms, events: countEvents(batch), runMs });
-    if (held === batch.length) return;
-    log.warn({ runId: claim.runId, lost: batch.length - held }, 'results came after the lease was lost');
-  }
-
-  /** Only a cut leaves items without an outcome. */
-  async #handBack(): Promise<void> {
-    const { db, claim } = this.#options;
-    await releaseTargets(db, claim, [...this.#leased]);
-    this.#leased.clear();
-  }
-
-  async #renewLeases(): Promise<void> {
-    const { db, claim, leaseMs, log } = this.#options;
-    const from = performance.now();
-    try {
-      await extendLeases(db, claim, [...this.#leased], leaseMs);
-      this.#leasedUntil = from + leaseMs;
-    } catch (error) {
-      log.warn({ err: error, runId: claim.runId }, 'leases could not be renewed');
-    }
+  /** Resolves once nothing has come in for a while and somebody else waits for the rest. */
+  #onlyStragglersAreLeft(whole: Promise<unknown>, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const look = (): void => {
+        const silentMs = performance.now() - this.#lastOutcomeAt;
+        if (silentMs >= PATIENCE_MS && this.#options.stragglers.adopt(this, whole)) resolve();
+        else timer = setTimeout(look, Math.max(PATIENCE_MS - silentMs, PATIENCE_MS / 5));
+      };
+      let timer = setTimeout(look, PATIENCE_MS);
+      signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
+    });
   }
 }
 
-function isThrottled(outcome: Outcome): boolean {
+function isThrottled({ outcome }: ItemOutcome): boolean {
   return outcome.kind !== 'applied' && outcome.code === 'RATE_LIMITED';
-}
-
-function countEvents(batch: readonly SettledTarget[]): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const { settlement } of batch) counts[settlement.event] = (counts[settlement.event] ?? 0) + 1;
-  return counts;
 }

@@ -1,19 +1,25 @@
 // Rule targets as a kind of work: a unit is a batch of one run's targets, sent to the run's channel. Owns
 // which run is served and how much of it is taken at once.
 
+import type { Channel } from '../connectors/channel.js';
+import type { ChannelPolicy } from '../connectors/policy.js';
 import type { OpenedChannel } from '../connectors/registry.js';
 import type { StoredChannel } from '../domain/channel.js';
 import { DEFAULT_RETRY_POLICY } from '../domain/retry-policy.js';
 import { AppError } from '../errors.js';
+import { freeSlots } from '../store/channel-gate.js';
 import { claimTargets, findClaimableRun, nextClaimDelayMs, type ClaimableRun } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
 import { readChannelConfig } from '../store/channel-config.js';
 import type { SecretBox } from '../store/secret-box.js';
+import { BatchSize } from './batch-size.js';
+import { passGate } from './channel-gate.js';
 import { ConnectorCache } from './connector-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 import { RuleTargetWork } from './rule-target-work.js';
+import { Stragglers } from './stragglers.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
 
@@ -36,15 +42,21 @@ export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
   readonly #channels: ConnectorCache<OpenedChannel>;
+  readonly #stragglers: Stragglers;
+  /** How much each channel gets done at a time; forgotten with it. */
+  readonly #sizes = new WeakMap<Channel, BatchSize>();
 
   constructor(options: RuleTargetOptions) {
     this.#options = options;
-    const { db, secrets, openChannel } = options;
+    const { db, secrets, openChannel, log } = options;
     this.#channels = new ConnectorCache(async (id) => openChannel(await readChannelConfig(db, secrets, id)));
+    this.#stragglers = new Stragglers(log);
   }
 
-  recover(deadWorkerIds: readonly string[]): Promise<number> {
-    return recoverLeases(this.#options.db, deadWorkerIds);
+  async recover(deadWorkerIds: readonly string[]): Promise<number> {
+    const { db } = this.#options;
+    if (deadWorkerIds.length > 0) await freeSlots(db, deadWorkerIds);
+    return recoverLeases(db, deadWorkerIds);
   }
 
   nextDueMs(): Promise<number | null> {
@@ -55,25 +67,53 @@ export class RuleTargets implements WorkKind {
     const { db, leaseMs, log, observer = {}, random = Math.random } = this.#options;
     const found = await findClaimableRun(db);
     if (!found) return null;
+    const { runId, channelId, isGuarded } = found;
     const { channel, policy } = await this.#open(found);
-    const limit = channel.maxBatch;
-    const claim = await claimTargets(db, { runId: found.runId, workerId, limit, leaseMs });
+    const size = this.#sizeOf(channel);
+    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded };
+    const passage = await passGate(gate, size.items);
+    if (!passage) return null;
+    const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });
+    if (!claim) {
+      await passage.leave(0);
+      return null;
+    }
     const { retry } = policy;
-    return claim && new RuleTargetWork({ db, claim, channel, retry, leaseMs, log, observer, random });
+    const stragglers = this.#stragglers;
+    const parts = { db, claim, leaseMs, log, observer, channel, retry, passage, size, stragglers, random };
+    return new RuleTargetWork(parts);
+  }
+
+  leasesOf(workerId: string): number {
+    return this.#stragglers.leasesOf(workerId);
+  }
+
+  drain(): Promise<void> {
+    return this.#stragglers.end();
   }
 
   /** A channel that cannot be used fails its targets for good, with the reason, rather than the worker. */
-  async #open({
-    channelId,
-    channelVersion,
-  }: ClaimableRun): Promise<
-    Pick<OpenedChannel, 'channel'> & { readonly policy: Pick<OpenedChannel['policy'], 'retry'> }
-  > {
+  async #open({ channelId, channelVersion }: ClaimableRun): Promise<OpenedChannel> {
     try {
       return await this.#channels.get(channelId, channelVersion);
     } catch (error) {
       if (!(error instanceof AppError && error.code === 'INVALID_INPUT')) throw error;
-      return { channel: new UnusableChannel(error.message), policy: { retry: DEFAULT_RETRY_POLICY } };
+      return { channel: new UnusableChannel(error.message), policy: UNLIMITED };
     }
   }
+
+  #sizeOf(channel: Channel): BatchSize {
+    const known = this.#sizes.get(channel);
+    if (known) return known;
+    const size = new BatchSize(channel.maxBatch);
+    this.#sizes.set(channel, size);
+    return size;
+  }
 }
+
+const UNLIMITED: ChannelPolicy = {
+  retry: DEFAULT_RETRY_POLICY,
+  rateLimit: null,
+  circuit: { toleratedThrottles: Infinity, openMs: 0 },
+  concurrency: null,
+};

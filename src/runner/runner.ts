@@ -102,6 +102,7 @@ export class Runner {
     const grace = setTimeout(() => this.#loops.forEach((loop) => loop.cut()), this.#timing.graceMs);
     for (const loop of this.#loops) loop.stop();
     await Promise.all([this.#running, this.#maintenance.stop()]);
+    for (const kind of this.#options.kinds) await kind.drain?.();
     clearTimeout(grace);
     if (this.#heart) clearInterval(this.#heart);
     this.#heart = null;

@@ -32,6 +32,12 @@ export interface WorkKind {
    */
   nextDueMs(): Promise<number | null>;
 
+  /** Leases that units which this worker has already ended still hold, if any can. */
+  leasesOf?(workerId: string): number;
+
+  /** Resolves when nothing is under way any more behind units that have ended. */
+  drain?(): Promise<void>;
+
   /** Leases one unit of work; null when another worker was faster. Keep units short: seconds, not minutes. */
   claim(workerId: string): Promise<Work | null>;
 }

@@ -35,29 +35,44 @@ export interface ClaimableRun {
   readonly channelId: string;
   /** Changes with the channel's configuration. */
   readonly channelVersion: string;
+  /** Whether the channel's row has limits of its own to keep: a budget, or throttled answers. */
+  readonly isGuarded: boolean;
 }
 
 /** As the index on active runs has it; whatever else makes a run claimable is looked up in the row. */
-const IS_ACTIVE = `(status IN ('QUEUED', 'APPLYING') OR rolling_back) AND NOT paused`;
+const IS_ACTIVE = `(run.status IN ('QUEUED', 'APPLYING') OR run.rolling_back) AND NOT run.paused`;
+
+/**
+ * When the next batch of a run may go: not before some target is due, the run may start, its channel's circuit
+ * lets one through, a second's worth of the channel's budget is there, and one of its slots is free.
+ */
+const DUE_AT = `greatest(run.next_claim_at, run.start_at,
+  CASE WHEN channel.circuit <> 'CLOSED' THEN channel.circuit_open_until END,
+  CASE WHEN channel.bucket_restore_per_s > 0 THEN channel.bucket_at + interval '1 second' * (
+    least(channel.bucket_capacity, greatest(1, channel.bucket_restore_per_s)) - channel.bucket_tokens
+  ) / channel.bucket_restore_per_s END,
+  CASE WHEN channel.slots <> '{}' THEN (
+    SELECT CASE WHEN count(*) >= (channel.config #>> '{policy,concurrency}')::int THEN min(slot.value::timestamptz) END
+    FROM jsonb_each_text(channel.slots) AS slot WHERE slot.value::timestamptz > clock_timestamp()) END)`;
 
 /** The run to serve next: priority first, then the one served least recently. */
 export async function findClaimableRun(db: Database): Promise<ClaimableRun | null> {
   const rows = await db.query<ClaimableRun>(
-    `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion"
-     FROM (
-       SELECT id, channel_id, priority, last_served_at FROM rule_run
-       WHERE ${IS_ACTIVE} AND greatest(next_claim_at, start_at) <= clock_timestamp() AND next_claim_at IS NOT NULL
-     ) run JOIN channel ON channel.id = run.channel_id
+    `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
+       (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded"
+     FROM rule_run run JOIN channel ON channel.id = run.channel_id
+     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
      ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
   );
   return rows[0] ?? null;
 }
 
-/** When the next target of any run falls due; null when nothing waits. */
+/** When the next batch of any run may go; null when nothing waits. */
 export async function nextClaimDelayMs(db: Database): Promise<number | null> {
   const rows = await db.query<{ ms: number | null }>(
-    `SELECT (extract(epoch FROM min(greatest(next_claim_at, start_at)) - clock_timestamp()) * 1000)::float8 AS ms
-     FROM rule_run WHERE ${IS_ACTIVE} AND next_claim_at IS NOT NULL`,
+    `SELECT (extract(epoch FROM min(${DUE_AT}) - clock_timestamp()) * 1000)::float8 AS ms
+     FROM rule_run run JOIN channel ON channel.id = run.channel_id
+     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL`,
   );
   return rows[0]?.ms ?? null;
 }
@@ -109,7 +124,7 @@ function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTa
 // Takes the run's lock, and starts a queued run. What was true when the run was found may not be any more.
 async function openClaim(connection: Connection, runId: string): Promise<ClaimingRun | null> {
   const { rows } = await connection.query<ClaimingRun>(
-    `UPDATE rule_run
+    `UPDATE rule_run run
      SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END,
        claim_epoch = claim_epoch + 1, last_served_at = clock_timestamp()
      WHERE id = $1 AND ${IS_ACTIVE} AND greatest(next_claim_at, start_at) <= clock_timestamp()

@@ -103,7 +103,7 @@ test('SIGTERM hands leases back: no attempt is spent, and another runner goes on
   expect((await workersOf(child.pid!)).map(({ state }) => state)).toEqual(['STOPPED', 'STOPPED']);
   await expectInvariants(database.db, run.id);
   const log = new KeptLog();
-  const kinds = [makeRuleTargets(database.db, log, { callTimeoutMs: 20 })];
+  const kinds = [makeRuleTargets(database.db, log, { callTimeoutMs: 300 })];
   while (await makeRunner({ kinds }).runOnce());
   expect(await runOf(database.db, run.id)).toMatchObject({
     status: 'PARTIAL',
@@ -118,11 +118,12 @@ test('kill -9: the next runner of this machine takes the leases back at once', a
   const child = await startChild();
   await untilHeld(sandbox);
   while ((await workersOf(child.pid!)).length === 0) await new Promise(setImmediate);
+  while ((await runOf(database.db, run.id))!.appliedCount < 2) await new Promise(setImmediate);
   child.kill('SIGKILL');
   await once(child, 'exit');
   expect((await targetsIn(database.db, run.id)).get('hang-1')).toMatchObject({ status: 'APPLYING' });
   const log = new KeptLog();
-  const kinds = [makeRuleTargets(database.db, log, { callTimeoutMs: 20 })];
+  const kinds = [makeRuleTargets(database.db, log, { callTimeoutMs: 300 })];
   const runner = makeRunner({ kinds, log });
   while (await runner.runOnce());
   expect(await runOf(database.db, run.id)).toMatchObject({

@@ -42,6 +42,14 @@ export class CostBudget {
     this.#clock = clock;
   }
 
+  /** What should be there by now; null until the shop has said. */
+  get level(): { available: number; capacity: number; restorePerSecond: number } | null {
+    if (this.#level === null) return null;
+    this.#restore(this.#level);
+    const { points, maximum, restoreRate } = this.#level;
+    return { available: points, capacity: maximum, restorePerSecond: restoreRate };
+  }
+
   /** Waits until the points should be there, and takes them. Rejects when the signal aborts. */
   async reserve(cost: number, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
@@ -83,10 +91,14 @@ export class CostBudget {
   #shortage(level: Level, cost: number): number {
     // A shop that restores nothing cannot be waited for.
     if (level.restoreRate <= 0) return 0;
+    this.#restore(level);
+    return Math.min(cost, level.maximum) - level.points;
+  }
+
+  #restore(level: Level): void {
     const now = this.#clock.now();
     const restored = ((now - level.at) / 1000) * level.restoreRate;
     level.points = Math.min(level.maximum, level.points + restored);
     level.at = now;
-    return Math.min(cost, level.maximum) - level.points;
   }
 }

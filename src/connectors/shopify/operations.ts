@@ -78,6 +78,11 @@ export function updateCall(
   };
 }
 
+/** A look-up and a write of so many variants, as if they belonged to one product. */
+export function batchCost(items: number): number {
+  return items + 10 * Math.ceil(items / MAX_LIST) + Math.ceil(items / 10);
+}
+
 function readCall<Node>(document: string, node: z.ZodType<Node>, externalIds: readonly string[]) {
   const call: AdminCall<{ nodes: Node[] }> = {
     document,

@@ -6,12 +6,12 @@ import { fromDecimal } from '../../domain/money.js';
 import { AppError } from '../../errors.js';
 import { chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
 import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
-import type { Channel, Failure, ItemOutcome, PriceChange } from '../channel.js';
+import type { Channel, Failure, ItemOutcome, Metering, PriceChange } from '../channel.js';
 import { invalid, readFailure } from '../failures.js';
 import { AdminClient } from './admin-client.js';
 import type { ShopifyConfig } from './config.js';
 import { CostBudget, SYSTEM_CLOCK, type Clock } from './cost-budget.js';
-import { MAX_LIST, pricesCall, productsCall, updateCall, type UserError } from './operations.js';
+import { batchCost, MAX_LIST, pricesCall, productsCall, updateCall, type UserError } from './operations.js';
 import { ProductCache } from './product-cache.js';
 
 const MAX_CALLS_IN_FLIGHT = 8;
@@ -21,11 +21,19 @@ type Call = PooledCall<ItemOutcome>;
 
 export class ShopifyChannel implements Channel {
   readonly maxBatch = 2 * MAX_LIST;
+  readonly metering: Metering;
   readonly #client: AdminClient;
   readonly #products = new ProductCache();
 
   constructor(config: ShopifyConfig, clock: Clock = SYSTEM_CLOCK) {
-    this.#client = new AdminClient(config, new CostBudget(clock));
+    const points = new CostBudget(clock);
+    this.#client = new AdminClient(config, points);
+    this.metering = {
+      get budget() {
+        return points.level;
+      },
+      costOf: batchCost,
+    };
   }
 
   async *applyPrices(
