@@ -4,9 +4,14 @@ import { openAlertSink } from '../connectors/alert-sink/registry.js';
 import { AlertDelivery, AlertEvaluation } from '../runner/alert-jobs.js';
 import type { Log } from '../runner/log.js';
 import type { MaintenanceJob } from '../runner/maintenance.js';
+import { Schedules } from '../runner/schedules.js';
 import type { Database } from '../store/db.js';
 import type { SecretBox } from '../store/secret-box.js';
 
 export function operationsJobs(db: Database, secrets: SecretBox, log: Log): MaintenanceJob[] {
-  return [new AlertEvaluation({ db, log }), new AlertDelivery({ db, secrets, openSink: openAlertSink, log })];
+  return [
+    new AlertEvaluation({ db, log }),
+    new Schedules(db, log),
+    new AlertDelivery({ db, secrets, openSink: openAlertSink, log }),
+  ];
 }

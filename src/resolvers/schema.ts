@@ -23,6 +23,7 @@ import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
 import { RuleTargetResolver } from './rule-target.js';
 import { RunResolver } from './run.js';
+import { ScheduleResolver } from './schedule.js';
 import { StateMachineResolver } from './state-machine.js';
 import { WorkerResolver } from './worker.js';
 
@@ -65,6 +66,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       RuleRunResolver,
       RuleTargetResolver,
       RunResolver,
+      ScheduleResolver,
       StateMachineResolver,
       WorkerResolver,
     ],

@@ -35,6 +35,8 @@ export interface NewRuleRun {
   readonly startAt?: Date | null;
   /** When what was applied is set back by itself. */
   readonly autoRevertAt?: Date | null;
+  /** Where the wish came from. */
+  readonly source?: 'api' | 'schedule';
 }
 
 export interface QueueRequest extends RunRequest {
@@ -66,8 +68,8 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
       await connection.query(
         `INSERT INTO rule_run
            (id, tenant_id, project_id, channel_id, rule_id, rule_snapshot, priority, currency, actor, correlation_id,
-            metadata, start_at, auto_revert_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+            metadata, start_at, auto_revert_at, source)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
         [
           id,
           viewer.tenantId,
@@ -82,6 +84,7 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
           JSON.stringify(metadata),
           input.startAt,
           input.autoRevertAt,
+          input.source ?? 'api',
         ],
       );
       if (rule === null) await insertTargets(connection, run, checked);

@@ -44,6 +44,8 @@ const FOR_ADMINS = new Set([
   'Mutation.saveAlertSink',
   'Mutation.testAlertSink',
   'Mutation.deleteAlertSink',
+  'Mutation.saveSchedule',
+  'Mutation.deleteSchedule',
 ]);
 
 const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {

@@ -140,3 +140,32 @@ $$;
 
 CREATE TRIGGER alert_changed AFTER INSERT OR UPDATE ON alert
   FOR EACH ROW EXECUTE FUNCTION alert_ring();
+
+-- --------------------------------------------------------------------------------------- schedules
+
+CREATE TABLE "schedule" (
+    "id" UUID NOT NULL,
+    "tenant_id" TEXT NOT NULL,
+    "project_id" TEXT NOT NULL DEFAULT 'default',
+    "name" TEXT NOT NULL,
+    "kind" "run_kind" NOT NULL,
+    "request" JSONB NOT NULL,
+    "cron" TEXT NOT NULL,
+    "time_zone" TEXT NOT NULL DEFAULT 'UTC',
+    "missed" TEXT NOT NULL DEFAULT 'SKIP',
+    "enabled" BOOLEAN NOT NULL DEFAULT true,
+    "next_at" TIMESTAMPTZ(6),
+    "last_at" TIMESTAMPTZ(6),
+    "last_run_id" UUID,
+    "last_error" TEXT,
+    "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    "updated_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+
+    CONSTRAINT "schedule_pkey" PRIMARY KEY ("id"),
+    CONSTRAINT "schedule_tenant_id_fkey" FOREIGN KEY ("tenant_id") REFERENCES "tenant"("id") ON DELETE RESTRICT ON UPDATE CASCADE,
+    CONSTRAINT "schedule_kind" CHECK (kind IN ('RULE', 'PIPELINE')),
+    CONSTRAINT "schedule_missed" CHECK (missed IN ('ONCE', 'SKIP')),
+    CONSTRAINT "schedule_next" CHECK (enabled = (next_at IS NOT NULL))
+);
+CREATE UNIQUE INDEX "schedule_tenant_id_name_key" ON "schedule"("tenant_id", "name");
+CREATE INDEX "schedule_due_idx" ON "schedule" ("next_at") WHERE "next_at" IS NOT NULL;

@@ -1,0 +1,207 @@
+// Schedules at work: a tick starts one run over all replicas and restarts, a missed one starts one or none, and
+// whatever one of them meets keeps no other waiting.
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { ScheduleRequest } from '../../src/domain/schedule.js';
+import { Schedules } from '../../src/runner/schedules.js';
+import { importCatalogItems } from '../../src/store/catalog-item.js';
+import { savePricingRule } from '../../src/store/pricing-rule.js';
+import {
+  listSchedules,
+  saveSchedule,
+  type ScheduleInput,
+  type ScheduleRow,
+} from '../../src/store/schedule.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { seedWorld, type World } from '../support/fixtures.js';
+import { KeptLog } from './support.js';
+
+const NEVER = new AbortController().signal;
+
+let database: TestDatabase;
+let world: World;
+let rule: ScheduleRequest;
+let log: KeptLog;
+
+beforeEach(async () => {
+  database = await createTestDatabase();
+  world = await seedWorld(database.db);
+  log = new KeptLog();
+  const { viewer, channelId } = world.home;
+  const item = {
+    externalId: 'sku-1',
+    title: 'One',
+    unitAmount: 1000,
+    costAmount: null,
+    currency: 'EUR',
+    attributes: null,
+  };
+  await importCatalogItems(database.db, viewer, [item]);
+  const { id: ruleId } = await savePricingRule(database.db, viewer, {
+    id: null,
+    projectId: 'default',
+    name: 'ten per cent off',
+    enabled: true,
+    priority: 0,
+    definition: { adjust: { percent: -10 } },
+    expectedVersion: null,
+  });
+  rule = { kind: 'RULE', ruleId, channelId };
+});
+afterEach(() => database.drop());
+
+const query = (sql: string, values: unknown[] = []) => database.db.query(sql, values);
+const work = () => new Schedules(database.db, log).run(NEVER);
+
+function save(overrides: Partial<ScheduleInput> = {}): Promise<ScheduleRow> {
+  return saveSchedule(database.db, world.home.viewer, {
+    id: null,
+    projectId: 'nightly',
+    name: 'prices',
+    request: rule,
+    cron: '0 3 * * *',
+    timeZone: 'Europe/Berlin',
+    missed: 'SKIP',
+    enabled: true,
+    ...overrides,
+  });
+}
+
+/** As if its time had come so long ago; whole minutes, as ticks are. */
+function makeDue(minutesAgo = 0): Promise<unknown> {
+  return query(`UPDATE schedule SET next_at = date_trunc('minute', now()) - $1 * interval '1 minute'`, [
+    minutesAgo,
+  ]);
+}
+
+const ruleRuns = () =>
+  query('SELECT status, source, actor, project_id, metadata, total_count FROM rule_run ORDER BY id');
+const only = async () => (await listSchedules(database.db, world.home.viewer))[0]!;
+
+describe('a tick', () => {
+  test('starts a rule run, queued, and the next one is set', async () => {
+    await save();
+    const before = await only();
+    expect(before.nextAt!.getTime()).toBeGreaterThan(Date.now());
+    await work();
+    expect(await ruleRuns()).toEqual([]);
+    await makeDue();
+    await work();
+    const after = await only();
+    expect(await ruleRuns()).toMatchObject([
+      {
+        status: 'QUEUED',
+        source: 'schedule',
+        actor: 'schedule:prices',
+        project_id: 'nightly',
+        total_count: 1,
+        metadata: { scheduleId: after.id },
+      },
+    ]);
+    expect(after).toMatchObject({
+      nextAt: before.nextAt,
+      lastRunId: expect.any(String) as string,
+      lastError: null,
+    });
+    await work();
+    expect(await ruleRuns()).toHaveLength(1);
+  });
+
+  test('starts a pipeline run', async () => {
+    await save({ request: { kind: 'PIPELINE', sourceId: world.home.sourceId, runType: 'full' } });
+    await makeDue();
+    await work();
+    expect(await query('SELECT status, run_type, actor FROM run_metadata')).toEqual([
+      { status: 'CREATED', run_type: 'full', actor: 'schedule:prices' },
+    ]);
+  });
+
+  test('starts one run, however many replicas look at once', async () => {
+    await save();
+    await makeDue();
+    await Promise.all(Array.from({ length: 6 }, () => work()));
+    expect(await ruleRuns()).toHaveLength(1);
+    expect((await only()).nextAt!.getTime()).toBeGreaterThan(Date.now());
+  });
+
+  test('that was cut short after its run was made goes on with that run', async () => {
+    await save();
+    await makeDue();
+    await work();
+    // As if the process had died before it could move the schedule on.
+    await query('UPDATE schedule SET next_at = last_at, last_at = NULL, last_run_id = NULL');
+    await work();
+    const [run] = await query('SELECT id FROM rule_run');
+    expect(await ruleRuns()).toHaveLength(1);
+    expect((await only()).lastRunId).toBe(run!['id']);
+  });
+});
+
+describe('ticks that were missed', () => {
+  test('start one run for all of them, if the schedule says so', async () => {
+    await save({ cron: '*/5 * * * *', missed: 'ONCE' });
+    await makeDue(60);
+    await work();
+    await work();
+    expect(await ruleRuns()).toHaveLength(1);
+    expect((await only()).nextAt!.getTime()).toBeGreaterThan(Date.now());
+  });
+
+  test('start none, if the schedule says so', async () => {
+    await save({ cron: '*/5 * * * *', missed: 'SKIP' });
+    await makeDue(60);
+    await work();
+    expect(await ruleRuns()).toEqual([]);
+    expect(await only()).toMatchObject({
+      lastRunId: null,
+      lastError: null,
+      lastAt: expect.any(Date) as Date,
+    });
+    expect((await only()).nextAt!.getTime()).toBeGreaterThan(Date.now());
+    expect(log.entries.at(-1)?.message).toBe('a missed tick was passed over');
+  });
+});
+
+describe('trouble', () => {
+  test('a refusal is kept on the schedule, and its next tick comes', async () => {
+    await save();
+    await query('UPDATE pricing_rule SET enabled = false');
+    await makeDue();
+    await work();
+    expect(await ruleRuns()).toEqual([]);
+    expect((await only()).lastError).toMatch(/disabled/i);
+    await query('UPDATE pricing_rule SET enabled = true');
+    await makeDue();
+    await work();
+    expect(await only()).toMatchObject({ lastError: null });
+    expect(await ruleRuns()).toHaveLength(1);
+  });
+
+  test('one that breaks keeps no other waiting, and loses no tick', async () => {
+    await save({ name: 'breaks' });
+    await save({ name: 'works' });
+    await makeDue();
+    await query(`
+      CREATE FUNCTION fall_over() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'out of order'; END $$;
+      CREATE TRIGGER fall_over BEFORE INSERT ON rule_run FOR EACH ROW
+        WHEN (NEW.actor = 'schedule:breaks') EXECUTE FUNCTION fall_over()`);
+    await work();
+    expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
+    expect(log.entries.filter(({ level }) => level === 'error')).toHaveLength(1);
+    expect(await query('SELECT name FROM schedule WHERE next_at <= now()')).toEqual([{ name: 'breaks' }]);
+  });
+
+  test('a clock that had run ahead by a year and was put right', async () => {
+    await save();
+    const { nextAt } = await only();
+    await query(`UPDATE schedule SET next_at = next_at + interval '1 year'`);
+    await work();
+    expect((await only()).nextAt).toEqual(nextAt);
+  });
+
+  test('a disabled schedule starts nothing', async () => {
+    await save({ enabled: false });
+    expect((await only()).nextAt).toBeNull();
+    await work();
+    expect(await ruleRuns()).toEqual([]);
+  });
+});
