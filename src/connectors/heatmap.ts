@@ -34,7 +34,7 @@ export async function planRanges({ count, partitions, smallest }: HeatmapRequest
   const wanted = Math.max(1, Math.min(partitions, Math.floor(total / smallest)));
   const size = total / wanted;
   const leaves = await splitDense({ ...all, count: total }, size * LEAF_SHARE, count, wanted * 8 + 40);
-  return joinNeighbours(leaves, size);
+  return joinSmallest(joinNeighbours(leaves, size), wanted);
 }
 
 async function splitDense(
@@ -69,6 +69,17 @@ function middleOf({ min, max }: PriceRange): number | null {
   const isWide = upper > 4 * Math.max(1, min);
   const middle = isWide ? Math.sqrt(Math.max(1, min) * upper) : (min + upper) / 2;
   return Math.min(upper - 1, Math.max(min, Math.floor(middle)));
+}
+
+/** The neighbours that have least together become one, until there are no more than `most`. */
+function joinSmallest(ranges: CountedRange[], most: number): CountedRange[] {
+  while (ranges.length > most) {
+    const sums = ranges.slice(1).map((range, index) => range.count + ranges[index]!.count);
+    const at = sums.indexOf(Math.min(...sums));
+    const [lower, upper] = [ranges[at]!, ranges[at + 1]!];
+    ranges.splice(at, 2, { min: lower.min, max: upper.max, count: lower.count + upper.count });
+  }
+  return ranges;
 }
 
 function joinNeighbours(leaves: readonly CountedRange[], size: number): CountedRange[] {

@@ -97,7 +97,9 @@ function claimSql(status: 'pending' | 'running'): string {
     SET status = 'running', worker_id = $2, attempts = part.attempts + 1, next_attempt_at = NULL,
       claim_epoch = part.claim_epoch + 1, lease_epoch = part.claim_epoch + 1, lease_owner = $2,
       lease_until = clock_timestamp() + $3 * interval '1 millisecond'
-    FROM run_metadata run, source, partition_progress progress
+    -- A claim that a crash of the database undoes is a lease that nobody has: it need not wait for the disk.
+    FROM run_metadata run, source, partition_progress progress,
+      (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried
     WHERE part.id = ANY(ARRAY(
         SELECT id FROM worker_runs WHERE run_id = $1 AND status = '${status}' AND ${DUE}
         ORDER BY started_at, length(partition_id), partition_id LIMIT 1 FOR UPDATE SKIP LOCKED))

@@ -28,11 +28,11 @@ test('a crowded low end is split, an empty stretch is not', async () => {
   const ranges = await planRanges({ count, partitions: 30, smallest: 60 });
   expectCover(ranges);
   expect(ranges.length).toBeGreaterThanOrEqual(24);
-  expect(ranges.length).toBeLessThanOrEqual(36);
+  expect(ranges.length).toBeLessThanOrEqual(30);
   for (const range of ranges) {
     expect(range.count).toBe(await count(range));
     expect(range.count).toBeGreaterThan(1_000 * 0.5);
-    expect(range.count).toBeLessThan(1_000 * 1.6);
+    expect(range.count).toBeLessThan(1_000 * 2);
   }
   expect(asked.length).toBeLessThan(250);
 });
@@ -67,6 +67,7 @@ test('whatever the prices: no gap, no overlap, every record in exactly one range
       async (prices, partitions) => {
         const ranges = await planRanges({ ...counterOf(prices), partitions, smallest: 5 });
         if (prices.length > 0) expectCover(ranges);
+        expect(ranges.length).toBeLessThanOrEqual(partitions);
         expect(ranges.reduce((sum, { count }) => sum + count, 0)).toBe(prices.length);
       },
     ),
