@@ -1,8 +1,8 @@
 // Turns a page of rows, as the store reads it, into a connection of the schema.
 
 import { shape } from '../schema/shape.js';
-import { PageInfo, type Connection } from '../schema/page.js';
-import type { Page } from '../store/page.js';
+import { PageInfo, type CappedConnection, type Connection } from '../schema/page.js';
+import type { CappedCount, Page } from '../store/page.js';
 
 export function connect<Row, Item>(
   page: Page<Row>,
@@ -19,5 +19,17 @@ export function connect<Row, Item>(
       startCursor: edges[0]?.cursor ?? null,
       endCursor: edges.at(-1)?.cursor ?? null,
     }),
+  };
+}
+
+/** The fields of a connection that may be too long to count; counted once, and only when asked for. */
+export function cappedTotal(
+  count: () => Promise<CappedCount>,
+): Pick<CappedConnection<unknown>, 'totalCount' | 'totalCountIsCapped'> {
+  let counted: Promise<CappedCount> | undefined;
+  const countOnce = () => (counted ??= count());
+  return {
+    totalCount: async () => (await countOnce()).count,
+    totalCountIsCapped: async () => (await countOnce()).isCapped,
   };
 }

@@ -6,18 +6,12 @@ import { MAX_PAGE } from '../domain/page.js';
 import { publicRunId } from '../domain/run.js';
 import type { RunRowOf } from '../events/run-row.js';
 import { OpsRun, OpsRunArtifact, OpsRunConnection, OpsRunStatusEnum } from '../schema/ops-run.js';
-import { After, First, type CountedConnection } from '../schema/page.js';
+import { After, First, type CappedConnection } from '../schema/page.js';
 import { shape } from '../schema/shape.js';
-import {
-  countOpsRuns,
-  findOpsRun,
-  listOpsRuns,
-  opsRunCursor,
-  type OpsRunFilter,
-  type OpsRunRow,
-} from '../store/ops-run.js';
+import { countOpsRuns, listOpsRuns, opsRunCursor, type OpsRunFilter } from '../store/ops-run-list.js';
+import { findOpsRun, type OpsRunRow } from '../store/ops-run.js';
 import { Needs } from './authorise.js';
-import { connect } from './connect.js';
+import { cappedTotal, connect } from './connect.js';
 import type { Context } from './context.js';
 
 const RUNS_PER_PAGE = 20;
@@ -47,7 +41,7 @@ export class OpsRunResolver {
     @Arg('claimedBy', () => String, { nullable: true, description: 'Only runs that this worker claimed.' })
     claimedBy: string | null,
     @Ctx() { db, viewer }: Context,
-  ): Promise<CountedConnection<OpsRun>> {
+  ): Promise<CappedConnection<OpsRun>> {
     const filter: OpsRunFilter = {
       status: status ?? null,
       projectId: projectId ?? null,
@@ -59,10 +53,8 @@ export class OpsRunResolver {
       after: after ?? null,
       filter,
     });
-    return {
-      ...connect(page, showOpsRun, opsRunCursor),
-      totalCount: () => countOpsRuns(db, viewer, filter),
-    };
+    const total = cappedTotal(() => countOpsRuns(db, viewer, filter));
+    return { ...connect(page, showOpsRun, opsRunCursor), ...total };
   }
 
   @Needs('READ_OPS')

@@ -20,13 +20,12 @@ import { RuleRunFilter } from '../schema/rule-run-input.js';
 import { RuleRun, RuleRunActionEnum, RuleRunConnection, RuleRunRollback } from '../schema/rule-run.js';
 import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
 import { shape } from '../schema/shape.js';
-import type { CappedCount } from '../store/page.js';
 import { countRuleRuns, listRuleRuns, runCursor } from '../store/rule-run-list.js';
 import { countsOf, type RuleRunRow } from '../store/rule-run-row.js';
 import { targetCursor } from '../store/rule-target.js';
 import { Needs } from './authorise.js';
 import { showChannel } from './channel.js';
-import { connect } from './connect.js';
+import { cappedTotal, connect } from './connect.js';
 import type { Context } from './context.js';
 import { showRuleTarget } from './rule-target.js';
 
@@ -60,13 +59,8 @@ export class RuleRunResolver {
       after,
       filter: filter ?? {},
     });
-    let counted: Promise<CappedCount> | undefined;
-    const count = () => (counted ??= countRuleRuns(db, viewer, filter ?? {}));
-    return {
-      ...connect(page, showRuleRun, runCursor),
-      totalCount: async () => (await count()).count,
-      totalCountIsCapped: async () => (await count()).isCapped,
-    };
+    const total = cappedTotal(() => countRuleRuns(db, viewer, filter ?? {}));
+    return { ...connect(page, showRuleRun, runCursor), ...total };
   }
 
   @FieldResolver(() => Channel, { description: 'Where the prices go.' })

@@ -4,7 +4,7 @@ import { Field, Int, ObjectType } from 'type-graphql';
 import type { OpsRunStatus, StaleAction } from '../domain/ops-run.js';
 import { defineEnum } from './enum.js';
 import { Node } from './node.js';
-import { countedConnectionOf } from './page.js';
+import { cappedConnectionOf } from './page.js';
 import { Payload } from './payload.js';
 import { Run, RunEvent } from './run.js';
 import { DateTimeScalar } from './scalar.js';
@@ -92,7 +92,7 @@ export class OpsRun extends Run {
 }
 
 @ObjectType({ simpleResolvers: true, description: 'A page of ops runs, newest first.' })
-export class OpsRunConnection extends countedConnectionOf('OpsRun', () => OpsRun) {}
+export class OpsRunConnection extends cappedConnectionOf('OpsRun', () => OpsRun) {}
 
 @ObjectType({ implements: Payload, simpleResolvers: true, description: 'The run as the mutation left it.' })
 export class OpsRunPayload extends Payload {

@@ -38,6 +38,10 @@ export interface CountedConnection<Item> extends Connection<Item> {
   totalCount: () => Promise<number>;
 }
 
+export interface CappedConnection<Item> extends CountedConnection<Item> {
+  totalCountIsCapped: () => Promise<boolean>;
+}
+
 /** Base class of `<Name>Connection`; brings `<Name>Edge` with it. */
 export function connectionOf<Item extends object>(name: string, itemType: () => ClassType<Item>) {
   @ObjectType(`${name}Edge`, {
@@ -79,6 +83,22 @@ export function countedConnectionOf<Item extends object>(name: string, itemType:
   }
 
   return CountedItemConnection;
+}
+
+/** The same, for a list that may be too long to count. */
+export function cappedConnectionOf<Item extends object>(name: string, itemType: () => ClassType<Item>) {
+  @ObjectType({ simpleResolvers: true })
+  abstract class CappedItemConnection
+    extends countedConnectionOf(name, itemType)
+    implements CappedConnection<Item>
+  {
+    @Field(() => Boolean, {
+      description: 'Whether counting stopped at `totalCount`: there are more than that.',
+    })
+    totalCountIsCapped!: () => Promise<boolean>;
+  }
+
+  return CappedItemConnection;
 }
 
 /** The argument `first` of a list; its bounds are the store's to check. */

@@ -4,7 +4,7 @@ import { Field, Float, Int, ObjectType } from 'type-graphql';
 import type { OnConflict, RuleRunAction, RuleRunStatus, TargetCounts as Counts } from '../domain/rule-run.js';
 import { Node } from './node.js';
 import { defineEnum } from './enum.js';
-import { countedConnectionOf } from './page.js';
+import { cappedConnectionOf } from './page.js';
 import { Payload } from './payload.js';
 import { PricingRule } from './pricing-rule.js';
 import { Run } from './run.js';
@@ -154,12 +154,7 @@ export class RuleRun extends Run {
 }
 
 @ObjectType({ simpleResolvers: true, description: 'A page of rule runs, newest first.' })
-export class RuleRunConnection extends countedConnectionOf('RuleRun', () => RuleRun) {
-  @Field(() => Boolean, {
-    description: 'Whether counting stopped at `totalCount`: there are more runs than that.',
-  })
-  totalCountIsCapped!: () => Promise<boolean>;
-}
+export class RuleRunConnection extends cappedConnectionOf('RuleRun', () => RuleRun) {}
 
 @ObjectType({ implements: Payload, simpleResolvers: true, description: 'The run as the mutation left it.' })
 export class RuleRunPayload extends Payload {

@@ -3,14 +3,12 @@
 // Ids are as people see them (`run-…`), but for findOpsRuns, which is asked by the row's own.
 
 import { AppError } from '../errors.js';
-import { MAX_PAGE } from '../domain/page.js';
 import type { OpsRunStatus, StaleAction } from '../domain/ops-run.js';
 import { publicRunId, storedRunId, type EventLevel } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { RUN_EVENT_COLUMNS, type RunEventRow } from './ledger.js';
-import { checkFirst, decodeRunCursor, encodeCursor, toPage, type Page } from './page.js';
 
 export interface OpsRunRow {
   readonly id: string;
@@ -34,8 +32,6 @@ export interface OpsRunRow {
   readonly startedAt: Date | null;
   readonly heartbeatAt: Date | null;
   readonly finishedAt: Date | null;
-  /** `createdAt` with all its digits, for the cursor. */
-  readonly createdKey: string;
 }
 
 export interface NewOpsRun {
@@ -59,18 +55,11 @@ export interface OpsClaim {
   readonly attempt: number | null;
 }
 
-export interface OpsRunFilter {
-  readonly status: readonly OpsRunStatus[] | null;
-  readonly projectId: string | null;
-  readonly env: string | null;
-  readonly claimedBy: string | null;
-}
-
-const COLUMNS = `id, tenant_id AS "tenantId", project_id AS "projectId", env, git_sha AS "gitSha",
+export const OPS_RUN_COLUMNS = `id, tenant_id AS "tenantId", project_id AS "projectId", env, git_sha AS "gitSha",
   git_ref AS "gitRef", status, priority, claimed_by AS "claimedBy", attempts, max_attempts AS "maxAttempts",
   on_stale AS "onStale", idempotency_key AS "idempotencyKey", metadata, last_seq AS "lastSeq",
   created_at AS "createdAt", queued_at AS "queuedAt", available_at AS "availableAt", started_at AS "startedAt",
-  heartbeat_at AS "heartbeatAt", finished_at AS "finishedAt", created_at::text AS "createdKey"`;
+  heartbeat_at AS "heartbeatAt", finished_at AS "finishedAt"`;
 
 type Row = OpsRunRow & Record<string, unknown>;
 
@@ -192,54 +181,17 @@ export async function findOpsRuns(
   ids: readonly string[],
 ): Promise<Map<string, OpsRunRow>> {
   const rows = await db.query<Row>(
-    `SELECT ${COLUMNS} FROM ops_run WHERE id = ANY($1::uuid[]) AND tenant_id = $2`,
+    `SELECT ${OPS_RUN_COLUMNS} FROM ops_run WHERE id = ANY($1::uuid[]) AND tenant_id = $2`,
     [ids.filter(isUuid), viewer.tenantId],
   );
   return new Map(rows.map((row) => [row.id, row]));
-}
-
-const MATCHES = `tenant_id = $1 AND ($2::text[] IS NULL OR status = ANY($2))
-  AND ($3::text IS NULL OR project_id = $3) AND ($4::text IS NULL OR env = $4)
-  AND ($5::text IS NULL OR claimed_by = $5)`;
-
-function matchValues(viewer: Viewer, { status, projectId, env, claimedBy }: OpsRunFilter): unknown[] {
-  return [viewer.tenantId, status, projectId, env, claimedBy];
-}
-
-/** Newest first. */
-export async function listOpsRuns(
-  db: Database,
-  viewer: Viewer,
-  request: { readonly first: number; readonly after: string | null; readonly filter: OpsRunFilter },
-): Promise<Page<OpsRunRow>> {
-  checkFirst(request.first, MAX_PAGE);
-  const after = request.after === null ? [null, null] : decodeRunCursor(request.after);
-  const rows = await db.query<Row>(
-    `SELECT ${COLUMNS} FROM ops_run
-     WHERE ${MATCHES} AND ($6::timestamptz IS NULL OR (created_at, id) < ($6, $7::uuid))
-     ORDER BY created_at DESC, id DESC LIMIT ${request.first + 1}`,
-    [...matchValues(viewer, request.filter), ...after],
-  );
-  return toPage(rows, request.first, request.after);
-}
-
-export async function countOpsRuns(db: Database, viewer: Viewer, filter: OpsRunFilter): Promise<number> {
-  const rows = await db.query<{ count: number }>(
-    `SELECT count(*)::int AS count FROM ops_run WHERE ${MATCHES}`,
-    matchValues(viewer, filter),
-  );
-  return rows[0]!.count;
-}
-
-export function opsRunCursor({ createdKey, id }: OpsRunRow): string {
-  return encodeCursor(createdKey, id);
 }
 
 /** Calls one of the database's verbs in a transaction of its own; the ledger names `actor`. */
 function callAs(db: Database, actor: string, verb: string, values: unknown[]): Promise<Row[]> {
   const places = values.map((_, index) => `$${index + 1}`).join(', ');
   return db.transaction(actor, async (connection) => {
-    const { rows } = await connection.query<Row>(`SELECT ${COLUMNS} FROM ${verb}(${places})`, values);
+    const { rows } = await connection.query<Row>(`SELECT ${OPS_RUN_COLUMNS} FROM ${verb}(${places})`, values);
     return rows;
   });
 }

@@ -419,6 +419,10 @@ CREATE UNIQUE INDEX "worker_runs_run_id_partition_id_key" ON "worker_runs"("run_
 
 CREATE INDEX "ops_run_tenant_id_created_at_id_idx" ON "ops_run"("tenant_id", "created_at", "id");
 
+CREATE INDEX "ops_run_tenant_id_status_created_at_id_idx" ON "ops_run"("tenant_id", "status", "created_at", "id");
+
+CREATE INDEX "ops_run_tenant_id_project_id_created_at_id_idx" ON "ops_run"("tenant_id", "project_id", "created_at", "id");
+
 CREATE UNIQUE INDEX "ops_run_tenant_id_idempotency_key_key" ON "ops_run"("tenant_id", "idempotency_key");
 
 ALTER TABLE "api_key" ADD CONSTRAINT "api_key_tenant_id_fkey" FOREIGN KEY ("tenant_id") REFERENCES "tenant"("id") ON DELETE RESTRICT ON UPDATE CASCADE;
