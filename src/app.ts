@@ -14,7 +14,6 @@ import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { isLoopbackHost, type Config } from './config.js';
 import { ALERT_SINK_KINDS } from './connectors/alert-sink/registry.js';
-import type { StoredChannel } from './domain/channel.js';
 import { AppError } from './errors.js';
 import { AlertFeed } from './events/alert-feed.js';
 import { RunFeed } from './events/feed.js';
@@ -23,6 +22,8 @@ import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
 import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { autoRevertJob } from './runner/auto-revert.js';
+import { reconciliationScheduleJob } from './runner/reconciliation-schedule.js';
+import { Reconciliations } from './runner/reconciliations.js';
 import { RuleTargets } from './runner/rule-targets.js';
 import { Runner } from './runner/runner.js';
 import type { MaintenanceJob } from './runner/maintenance.js';
@@ -112,7 +113,7 @@ export class App {
     const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
     const metrics = this.#measure(db, listener);
-    const channels = new ChannelAccess(this.#config, secrets, sandbox);
+    const channels = new ChannelAccess(this.#config, db, secrets, sandbox);
     const parts = { db, listener, sandbox, channels, metrics };
     await this.#startServer(parts);
     if (this.#config.role !== 'api') this.#startRunner(parts);
@@ -217,6 +218,7 @@ export class App {
     const { staleClaimMs, staleRunMs } = this.#config;
     return [
       autoRevertJob(db),
+      reconciliationScheduleJob(db),
       staleOpsRunJob(db, { claimMs: staleClaimMs, silenceMs: staleRunMs }, this.#log),
       ...operationsJobs(db, secrets, this.#log),
     ];
@@ -226,16 +228,12 @@ export class App {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
     const observer = metrics.runner;
-    const openChannel = (stored: StoredChannel) => channels.open(stored);
-    const ruleTargets = new RuleTargets({
-      db,
-      secrets: channels.secrets,
-      openChannel,
-      leaseMs,
-      log,
-      observer,
-    });
-    const kinds = [ruleTargets, ...pipelineKinds(db, this.#config, sandbox, log)];
+    const channelWork = { db, channels: channels.opened, leaseMs, log };
+    const kinds = [
+      new RuleTargets({ ...channelWork, observer }),
+      new Reconciliations(channelWork),
+      ...pipelineKinds(db, this.#config, sandbox, log),
+    ];
     const jobs = this.#jobs(db, channels.secrets);
     const runner = new Runner({ db, kinds, jobs, workers, log, observer });
     const forget = listener.onBell(() => runner.wake());

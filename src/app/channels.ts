@@ -6,6 +6,9 @@ import { ConnectorKinds } from '../connectors/kinds.js';
 import { openChannel, type ChannelDefaults, type OpenedChannel } from '../connectors/registry.js';
 import type { StoredChannel } from '../domain/channel.js';
 import { DEFAULT_RETRY_POLICY } from '../domain/retry-policy.js';
+import { ConnectorCache } from '../runner/connector-cache.js';
+import { readChannelConfig } from '../store/channel-config.js';
+import type { Database } from '../store/db.js';
 import type { SecretBox } from '../store/secret-box.js';
 import type { LocalSandbox } from './sandbox.js';
 
@@ -15,11 +18,14 @@ const TOLERATED_THROTTLES = 5;
 export class ChannelAccess {
   readonly secrets: SecretBox;
   readonly kinds = new ConnectorKinds((stored) => this.open(stored));
+  /** Shared by all that calls channels, so that each channel is paced as one. */
+  readonly opened: ConnectorCache<OpenedChannel>;
   readonly #sandbox: LocalSandbox | null;
   readonly #defaults: ChannelDefaults;
 
-  constructor(config: Config, secrets: SecretBox, sandbox: LocalSandbox | null) {
+  constructor(config: Config, db: Database, secrets: SecretBox, sandbox: LocalSandbox | null) {
     this.secrets = secrets;
+    this.opened = new ConnectorCache(async (id) => this.open(await readChannelConfig(db, secrets, id)));
     this.#sandbox = sandbox;
     this.#defaults = defaultsOf(config);
   }

@@ -15,7 +15,7 @@ import type { RunRowOf } from '../events/run-row.js';
 import { Channel } from '../schema/channel.js';
 import { After, First, type CountedConnection } from '../schema/page.js';
 import { PricingRule } from '../schema/pricing-rule.js';
-import { ReconciliationMismatch, ReconciliationReport } from '../schema/reconciliation.js';
+import { ReconciliationReport } from '../schema/reconciliation.js';
 import { RuleRunFilter } from '../schema/rule-run-input.js';
 import { RuleRun, RuleRunActionEnum, RuleRunConnection, RuleRunRollback } from '../schema/rule-run.js';
 import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
@@ -27,6 +27,7 @@ import { Needs } from './authorise.js';
 import { showChannel } from './channel.js';
 import { cappedTotal, connect } from './connect.js';
 import type { Context } from './context.js';
+import { showReconciliation } from './reconciliation.js';
 import { showRuleTarget } from './rule-target.js';
 
 const RUNS_PER_PAGE = 20;
@@ -114,12 +115,7 @@ export class RuleRunResolver {
   })
   async reconciliations(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<ReconciliationReport[]> {
     const rows = (await loaders.reconciliations.load(run.id)) ?? [];
-    return rows.map((row) =>
-      shape(ReconciliationReport, {
-        ...row,
-        details: row.details.map((mismatch) => shape(ReconciliationMismatch, mismatch)),
-      }),
-    );
+    return rows.map(showReconciliation);
   }
 
   @FieldResolver(() => [RuleRunActionEnum], {

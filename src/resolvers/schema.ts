@@ -19,6 +19,7 @@ import { PipelineRunResolver } from './pipeline-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
 import { RulePreviewResolver } from './rule-preview.js';
 import { RuleRunControlResolver } from './rule-run-control.js';
+import { ReconciliationResolver } from './reconciliation.js';
 import { RuleRunMutationResolver } from './rule-run-mutation.js';
 import { RuleRunResolver } from './rule-run.js';
 import { RuleTargetResolver } from './rule-target.js';
@@ -62,6 +63,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       PricingRuleResolver,
       RulePreviewResolver,
       RuleRunControlResolver,
+      ReconciliationResolver,
       RuleRunMutationResolver,
       RuleRunResolver,
       RuleTargetResolver,

@@ -4,18 +4,15 @@
 import type { Channel } from '../connectors/channel.js';
 import type { ChannelPolicy } from '../connectors/policy.js';
 import type { OpenedChannel } from '../connectors/registry.js';
-import type { StoredChannel } from '../domain/channel.js';
 import { DEFAULT_RETRY_POLICY } from '../domain/retry-policy.js';
 import { AppError } from '../errors.js';
 import { freeSlots } from '../store/channel-gate.js';
 import { claimTargets, findClaimableRun, nextClaimDelayMs, type ClaimableRun } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
-import { readChannelConfig } from '../store/channel-config.js';
-import type { SecretBox } from '../store/secret-box.js';
 import { BatchSize } from './batch-size.js';
 import { passGate } from './channel-gate.js';
-import { ConnectorCache } from './connector-cache.js';
+import type { ConnectorCache } from './connector-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 import { RuleTargetWork } from './rule-target-work.js';
@@ -23,14 +20,9 @@ import { Stragglers } from './stragglers.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
 
-/** Throws INVALID_INPUT when the configuration cannot be used. */
-export type OpenChannel = (stored: StoredChannel) => OpenedChannel;
-
 export interface RuleTargetOptions {
   readonly db: Database;
-  /** Opens channels' credentials. */
-  readonly secrets: SecretBox;
-  readonly openChannel: OpenChannel;
+  readonly channels: ConnectorCache<OpenedChannel>;
   readonly leaseMs: number;
   readonly log: Log;
   readonly observer?: RunnerObserver;
@@ -41,16 +33,13 @@ export interface RuleTargetOptions {
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
-  readonly #channels: ConnectorCache<OpenedChannel>;
   readonly #stragglers: Stragglers;
   /** How much each channel gets done at a time; forgotten with it. */
   readonly #sizes = new WeakMap<Channel, BatchSize>();
 
   constructor(options: RuleTargetOptions) {
     this.#options = options;
-    const { db, secrets, openChannel, log } = options;
-    this.#channels = new ConnectorCache(async (id) => openChannel(await readChannelConfig(db, secrets, id)));
-    this.#stragglers = new Stragglers(log);
+    this.#stragglers = new Stragglers(options.log);
   }
 
   async recover(deadWorkerIds: readonly string[]): Promise<number> {
@@ -95,7 +84,7 @@ export class RuleTargets implements WorkKind {
   /** A channel that cannot be used fails its targets for good, with the reason, rather than the worker. */
   async #open({ channelId, channelVersion }: ClaimableRun): Promise<OpenedChannel> {
     try {
-      return await this.#channels.get(channelId, channelVersion);
+      return await this.#options.channels.get(channelId, channelVersion);
     } catch (error) {
       if (!(error instanceof AppError && error.code === 'INVALID_INPUT')) throw error;
       return { channel: new UnusableChannel(error.message), policy: UNLIMITED };

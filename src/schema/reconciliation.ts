@@ -1,6 +1,8 @@
 // Reconciliation: what a channel shows, held against what a run has set.
 
 import { Field, ID, Int, ObjectType } from 'type-graphql';
+import { MAX_MISMATCHES_LISTED } from '../domain/reconciliation.js';
+import { Payload } from './payload.js';
 import { DateTimeScalar, SafeIntScalar } from './scalar.js';
 
 @ObjectType({
@@ -38,15 +40,37 @@ export class ReconciliationReport {
   @Field(() => String, { description: 'What set it off: manual, immediate, delayed or periodic.' })
   trigger!: string;
 
-  @Field(() => Int, { description: 'How many targets were compared.' })
+  @Field(() => Int, { description: 'How many applied targets were compared.' })
   totalChecked!: number;
 
-  @Field(() => Int, { description: 'How many of them differed.' })
+  @Field(() => Int, {
+    description: 'How many of them differed; a price that a later run has set is no difference.',
+  })
   mismatches!: number;
 
-  @Field(() => [ReconciliationMismatch], { description: 'Those that differed.' })
+  @Field(() => [ReconciliationMismatch], {
+    description: `Those that differed, up to ${MAX_MISMATCHES_LISTED} of them; the ledger tells of each.`,
+  })
   details!: readonly ReconciliationMismatch[];
+
+  @Field(() => ID, { nullable: true, description: 'The run that pushes them again, if that was asked for.' })
+  repairRunId!: string | null;
 
   @Field(() => DateTimeScalar, { description: 'When it was made.' })
   createdAt!: Date;
+}
+
+@ObjectType({ implements: Payload, simpleResolvers: true, description: 'The comparison that was asked for.' })
+export class ReconciliationPayload extends Payload {
+  @Field(() => ReconciliationReport, {
+    nullable: true,
+    description: 'Null when it was refused, and while it is pending.',
+  })
+  report!: ReconciliationReport | null;
+
+  @Field(() => Boolean, {
+    description:
+      'Still under way when this was answered: the report will be among the run’s reconciliations.',
+  })
+  pending!: boolean;
 }

@@ -128,6 +128,14 @@ export class RuleRunInput {
       'For queueRuleRun: the hash of the preview, to queue a run that is beyond the guardrails. Another hash than the preview has by now is refused.',
   })
   confirm?: string | null;
+
+  @Field(() => Boolean, {
+    nullable: true,
+    defaultValue: false,
+    description:
+      'For reconcileRuleRun: push the prices that differ again, by a new run of those alone. Its guardrails hold: beyond them it stays a preview.',
+  })
+  repair?: boolean | null;
 }
 
 @InputType({ description: 'Failed targets of a run to try again.' })

@@ -36,7 +36,7 @@ export interface NewRuleRun {
   /** When what was applied is set back by itself. */
   readonly autoRevertAt?: Date | null;
   /** Where the wish came from. */
-  readonly source?: 'api' | 'schedule';
+  readonly source?: 'api' | 'schedule' | 'reconciliation';
 }
 
 export interface QueueRequest extends RunRequest {

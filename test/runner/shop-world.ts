@@ -1,10 +1,13 @@
 // A database whose channel points at a sandbox over real HTTP, and the kind of work that serves it.
-import { openChannel } from '../../src/connectors/registry.js';
+import { openChannel, type ChannelDefaults, type OpenedChannel } from '../../src/connectors/registry.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
 import type { RuleTargetRow } from '../../src/store/rule-target.js';
 import type { Log } from '../../src/runner/log.js';
+import { ConnectorCache } from '../../src/runner/connector-cache.js';
 import { RuleTargets } from '../../src/runner/rule-targets.js';
+import type { WorkKind } from '../../src/runner/work.js';
 import type { Sandbox } from '../../src/sandbox/server.js';
+import { readChannelConfig } from '../../src/store/channel-config.js';
 import { registerChannel } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
 import { SecretBox } from '../../src/store/secret-box.js';
@@ -28,10 +31,17 @@ export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
     db,
-    secrets: new SecretBox([]),
-    openChannel: ({ kind, config }) => openChannel(kind, config, defaults),
+    channels: openChannels(db, defaults),
     leaseMs,
     log,
+  });
+}
+
+export function openChannels(db: Database, defaults: ChannelDefaults): ConnectorCache<OpenedChannel> {
+  const secrets = new SecretBox([]);
+  return new ConnectorCache(async (id) => {
+    const { kind, config } = await readChannelConfig(db, secrets, id);
+    return openChannel(kind, config, defaults);
   });
 }
 
@@ -62,7 +72,7 @@ export async function untilHeld(sandbox: Sandbox, count = 1): Promise<void> {
 }
 
 /** Works until nothing waits any more. */
-export async function drain(kind: RuleTargets): Promise<void> {
+export async function drain(kind: WorkKind): Promise<void> {
   for (;;) {
     const ms = await kind.nextDueMs();
     if (ms === null) return;

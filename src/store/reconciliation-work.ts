@@ -1,0 +1,263 @@
+// Reconciliations under way: lease → page of targets → result → lease again, until no target is left; then the
+// report. One lock order: the run's row, then the reconciliation's. Every result names its claim by owner and
+// epoch, and changes nothing when that was taken back.
+
+import { MAX_MISMATCHES_LISTED, type AppliedPrice, type Mismatch } from '../domain/reconciliation.js';
+import type { Connection, Database } from './db.js';
+import { appendRunLines, type Line } from './ledger.js';
+
+export interface ReconciliationClaim {
+  readonly id: string;
+  readonly runId: string;
+  readonly tenantId: string;
+  readonly trigger: string;
+  readonly actor: string;
+  readonly repair: boolean;
+  readonly channelId: string;
+  /** Changes with the channel's configuration. */
+  readonly channelVersion: string;
+  readonly currency: string;
+  readonly position: string;
+  /** Claims since the last progress, this one included. */
+  readonly attempts: number;
+  readonly workerId: string;
+  readonly epoch: number;
+}
+
+/** Prices that a target has and nobody is about to change: one that waits to be set back is not among them. */
+const IS_SETTLED = `status = 'APPLIED' AND next_attempt_at IS NULL AND lease_owner IS NULL`;
+
+export async function nextReconciliationDelayMs(db: Database): Promise<number | null> {
+  const rows = await db.query<{ ms: number | null }>(
+    `SELECT (extract(epoch FROM min(next_attempt_at) - clock_timestamp()) * 1000)::float8 AS ms
+     FROM reconciliation WHERE lease_owner IS NULL`,
+  );
+  return rows[0]?.ms ?? null;
+}
+
+/** Somebody waits for what was asked for by hand; the rest in the order in which it waits. */
+export async function claimReconciliation(
+  db: Database,
+  { workerId, leaseMs }: { readonly workerId: string; readonly leaseMs: number },
+): Promise<ReconciliationClaim | null> {
+  const rows = await db.query<ReconciliationClaim>(
+    `UPDATE reconciliation AS work SET attempts = work.attempts + 1, lease_owner = $1,
+       lease_epoch = work.lease_epoch + 1, lease_until = clock_timestamp() + $2 * interval '1 millisecond'
+     FROM rule_run AS run JOIN channel ON channel.id = run.channel_id
+     WHERE run.id = work.run_id AND work.id = ANY(ARRAY(
+       SELECT id FROM reconciliation WHERE lease_owner IS NULL AND next_attempt_at <= clock_timestamp()
+       ORDER BY trigger = 'manual' DESC, next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED))
+     RETURNING work.id, work.run_id AS "runId", work.tenant_id AS "tenantId", work.trigger, work.actor, work.repair,
+       channel.id AS "channelId", channel.updated_at::text AS "channelVersion", run.currency,
+       work.position::text AS position, work.attempts, work.lease_owner AS "workerId", work.lease_epoch AS epoch`,
+    [workerId, leaseMs],
+  );
+  return rows[0] ?? null;
+}
+
+export async function extendReconciliation(
+  db: Database,
+  { id, workerId, epoch }: ReconciliationClaim,
+  leaseMs: number,
+): Promise<void> {
+  await db.query(
+    `UPDATE reconciliation SET lease_until = clock_timestamp() + $4 * interval '1 millisecond'
+     WHERE id = $1 AND lease_owner = $2 AND lease_epoch = $3`,
+    [id, workerId, epoch, leaseMs],
+  );
+}
+
+export async function recoverReconciliations(
+  db: Database,
+  deadWorkerIds: readonly string[],
+): Promise<number> {
+  const rows = await db.query(
+    `UPDATE reconciliation SET lease_owner = NULL, lease_until = NULL
+     WHERE lease_until <= clock_timestamp() OR lease_owner = ANY($1) RETURNING 1`,
+    [deadWorkerIds],
+  );
+  return rows.length;
+}
+
+/** The next targets to compare, by id. */
+export async function readAppliedPrices(
+  db: Database,
+  { runId, position }: ReconciliationClaim,
+  limit: number,
+): Promise<AppliedPrice[]> {
+  // ANY keeps the planner on the index of (run_id, id), whatever its statistics.
+  return db.query<AppliedPrice>(
+    `SELECT id::text AS "targetId", external_id AS "externalId", after_amount::float8 AS expected
+     FROM rule_target WHERE run_id = ANY(ARRAY[$1::uuid]) AND id > $2 AND ${IS_SETTLED}
+     ORDER BY run_id, id LIMIT ${limit}`,
+    [runId, position],
+  );
+}
+
+/**
+ * Of the items, those whose price a later run has set, or is about to: what this run set is no longer what
+ * ought to stand there.
+ */
+export async function findSuperseded(
+  db: Database,
+  { runId, channelId }: ReconciliationClaim,
+  externalIds: readonly string[],
+): Promise<Set<string>> {
+  if (externalIds.length === 0) return new Set();
+  const rows = await db.query<{ externalId: string }>(
+    `SELECT DISTINCT mine.external_id AS "externalId"
+     FROM rule_target AS mine
+       JOIN rule_run AS later ON later.channel_id = $2 AND later.id <> mine.run_id
+         AND later.started_at IS NOT NULL AND coalesce(later.finished_at, 'infinity') >= mine.applied_at
+       JOIN rule_target AS theirs ON theirs.run_id = later.id AND theirs.external_id = mine.external_id
+     WHERE mine.run_id = $1 AND mine.external_id = ANY($3)
+       AND (theirs.status = 'APPLYING' OR (theirs.status = 'APPLIED' AND theirs.applied_at > mine.applied_at))`,
+    [runId, channelId, externalIds],
+  );
+  return new Set(rows.map(({ externalId }) => externalId));
+}
+
+export interface ComparedPage {
+  /** The last target of the page. */
+  readonly position: string;
+  readonly checked: number;
+  readonly mismatches: readonly Mismatch[];
+}
+
+/** Notes a compared page, with a ledger line for each mismatch; false when the claim was lost. */
+export function recordComparison(
+  db: Database,
+  claim: ReconciliationClaim,
+  page: ComparedPage,
+): Promise<boolean> {
+  return db.transaction(claim.workerId, async (connection) => {
+    if (!(await lockClaim(connection, claim))) return false;
+    const mismatches = await keepSettled(connection, page.mismatches);
+    await connection.query(
+      `UPDATE reconciliation SET position = $2, checked = checked + $3, mismatches = mismatches + $4,
+         details = CASE WHEN jsonb_array_length(details) + $4 <= ${MAX_MISMATCHES_LISTED} THEN details || $5 ELSE details END,
+         attempts = 0, lease_owner = NULL, lease_until = NULL, next_attempt_at = clock_timestamp()
+       WHERE id = $1`,
+      [claim.id, page.position, page.checked, mismatches.length, JSON.stringify(mismatches)],
+    );
+    const lines = mismatches.map((mismatch) => toLine(claim, mismatch));
+    await appendRunLines(connection, 'RULE', claim.runId, lines);
+    return true;
+  });
+}
+
+/** Between the reading and now a target may have been set back: then nothing is wrong with it. */
+async function keepSettled(connection: Connection, mismatches: readonly Mismatch[]): Promise<Mismatch[]> {
+  if (mismatches.length === 0) return [];
+  const { rows } = await connection.query<{ id: string }>(
+    `SELECT id::text FROM rule_target WHERE id = ANY($1::bigint[]) AND ${IS_SETTLED}`,
+    [mismatches.map(({ targetId }) => targetId)],
+  );
+  const settled = new Set(rows.map(({ id }) => id));
+  return mismatches.filter(({ targetId }) => settled.has(targetId));
+}
+
+function toLine({ id, trigger }: ReconciliationClaim, mismatch: Mismatch): Line {
+  const { externalId, expected, actual } = mismatch;
+  const shown = actual === null ? 'has no such item' : `shows ${actual}`;
+  return {
+    type: 'automation.reconciliation.mismatch',
+    level: 'WARN',
+    message: `${externalId}: the channel ${shown} instead of ${expected}`,
+    payload: { ...mismatch, reconciliationId: id, trigger },
+    targetId: mismatch.targetId,
+  };
+}
+
+export interface FoundMismatches {
+  readonly projectId: string;
+  readonly correlationId: string;
+  readonly details: readonly Mismatch[];
+}
+
+/** What has been found so far, for a repair. */
+export async function readFoundMismatches(
+  db: Database,
+  { id }: ReconciliationClaim,
+): Promise<FoundMismatches> {
+  const rows = await db.query<FoundMismatches>(
+    `SELECT run.project_id AS "projectId", run.correlation_id AS "correlationId", work.details
+     FROM reconciliation AS work JOIN rule_run AS run ON run.id = work.run_id WHERE work.id = $1`,
+    [id],
+  );
+  return rows[0] ?? { projectId: '', correlationId: '', details: [] };
+}
+
+/** Ends it with its report; false when the claim was lost. */
+export function finishReconciliation(
+  db: Database,
+  claim: ReconciliationClaim,
+  repairRunId: string | null,
+): Promise<boolean> {
+  return db.transaction(claim.workerId, async (connection) => {
+    if (!(await lockClaim(connection, claim))) return false;
+    const { rows } = await connection.query<{ checked: number; mismatches: number }>(
+      `WITH done AS (DELETE FROM reconciliation WHERE id = $1 RETURNING *)
+       INSERT INTO reconciliation_report
+         (id, tenant_id, run_id, trigger, total_checked, mismatches, details, repair_run_id, created_at)
+       SELECT id, tenant_id, run_id, trigger, checked, mismatches, details, $2, clock_timestamp() FROM done
+       RETURNING total_checked AS checked, mismatches`,
+      [claim.id, repairRunId],
+    );
+    const { checked, mismatches } = rows[0]!;
+    await appendEnd(connection, claim, {
+      type: 'automation.reconciliation.complete',
+      level: 'INFO',
+      message: `${checked} compared with the channel, ${mismatches} of them differ`,
+      payload: { totalChecked: checked, mismatches, repairRunId },
+    });
+    return true;
+  });
+}
+
+/** Ends it without a report: the channel's prices could not be read. */
+export async function failReconciliation(
+  db: Database,
+  claim: ReconciliationClaim,
+  failure: { readonly code: string; readonly message: string },
+): Promise<void> {
+  await db.transaction(claim.workerId, async (connection) => {
+    if (!(await lockClaim(connection, claim))) return;
+    await connection.query('DELETE FROM reconciliation WHERE id = $1', [claim.id]);
+    const { code, message } = failure;
+    const type = 'automation.reconciliation.fail';
+    await appendEnd(connection, claim, { type, level: 'WARN', message, payload: { code } });
+  });
+}
+
+async function appendEnd(connection: Connection, claim: ReconciliationClaim, line: Line): Promise<void> {
+  const payload = { reconciliationId: claim.id, trigger: claim.trigger, ...line.payload };
+  await appendRunLines(connection, 'RULE', claim.runId, [{ ...line, payload }]);
+}
+
+/** Hands the lease back: to be tried again after the delay, or at once and at no cost when it was not tried. */
+export async function returnReconciliation(
+  db: Database,
+  { id, workerId, epoch }: ReconciliationClaim,
+  { delayMs, wasTried }: { readonly delayMs: number; readonly wasTried: boolean },
+): Promise<void> {
+  await db.query(
+    `UPDATE reconciliation SET lease_owner = NULL, lease_until = NULL, attempts = attempts - $5,
+       next_attempt_at = clock_timestamp() + $4 * interval '1 millisecond'
+     WHERE id = $1 AND lease_owner = $2 AND lease_epoch = $3`,
+    [id, workerId, epoch, delayMs, wasTried ? 0 : 1],
+  );
+}
+
+/** The run's lock, then the claim's; false when the claim is not held any more. */
+async function lockClaim(
+  connection: Connection,
+  { id, runId, workerId, epoch }: ReconciliationClaim,
+): Promise<boolean> {
+  await connection.query('SELECT 1 FROM rule_run WHERE id = $1 FOR NO KEY UPDATE', [runId]);
+  const { rowCount } = await connection.query(
+    'SELECT 1 FROM reconciliation WHERE id = $1 AND lease_owner = $2 AND lease_epoch = $3 FOR UPDATE',
+    [id, workerId, epoch],
+  );
+  return rowCount === 1;
+}

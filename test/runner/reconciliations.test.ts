@@ -1,0 +1,246 @@
+// Reconciliation as the runner works it: real claims, real HTTP, a channel whose prices change behind our back.
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
+import { Reconciliations } from '../../src/runner/reconciliations.js';
+import type { Work } from '../../src/runner/work.js';
+import {
+  askToReconcile,
+  listReconciliations,
+  type ReconciliationRow,
+} from '../../src/store/reconciliation.js';
+import { claimReconciliation, recordComparison } from '../../src/store/reconciliation-work.js';
+import { rollBackRuleRun } from '../../src/store/roll-back.js';
+import { linesOf } from '../store/rows.js';
+import { expectInvariants } from '../store/invariants.js';
+import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
+import { PriceBook } from './price-book.js';
+import { drain, HOUR, makeRuleTargets, named, NEVER, openChannels, runOf, targetsIn } from './shop-world.js';
+import { KeptLog } from './support.js';
+
+let database: TestDatabase;
+let world: World;
+let book: PriceBook;
+const log = new KeptLog();
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  world = await seedWorld(database.db);
+});
+beforeEach(async () => {
+  book = await PriceBook.start();
+  await book.serve(database.db, 'shop');
+});
+afterEach(async () => {
+  await book.stop();
+  await database.db.query('DELETE FROM reconciliation');
+});
+afterAll(() => database.drop());
+
+function makeKind(leaseMs = HOUR): Reconciliations {
+  const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0 };
+  const circuit = { toleratedThrottles: 5, openMs: 60_000 };
+  const channels = openChannels(database.db, { callTimeoutMs: HOUR, retry, circuit });
+  return new Reconciliations({ db: database.db, channels, leaseMs, log });
+}
+
+async function applied(count: number, prefix: string): Promise<string> {
+  const { id } = await makeQueuedRun(database.db, world.home, { targets: targetsOf(count, prefix) });
+  await drain(makeRuleTargets(database.db, log));
+  expect(await runOf(database.db, id)).toMatchObject({ status: 'APPLIED' });
+  return id;
+}
+
+const ask = (runId: string, repair = false) =>
+  askToReconcile(database.db, world.home.viewer, { runId, repair, idempotencyKey: null });
+
+async function claimOf(kind: Reconciliations, worker = 'w'): Promise<Work> {
+  const work = await kind.claim(worker);
+  if (!work) throw new Error('nothing to claim');
+  return work;
+}
+
+async function reportsOf(runId: string): Promise<ReconciliationRow[]> {
+  return (await listReconciliations(database.db, world.home.viewer, [runId])).get(runId)!;
+}
+
+async function reconcile(runId: string, repair = false): Promise<ReconciliationRow> {
+  await ask(runId, repair);
+  await drain(makeKind());
+  return (await reportsOf(runId))[0]!;
+}
+
+const linesOfType = async (runId: string, type: string) =>
+  (await linesOf(database.db, runId)).filter((line) => line.type === `automation.reconciliation.${type}`);
+
+describe('a comparison', () => {
+  test('of a run whose prices all stand finds nothing, in as many reads as it has pages', async () => {
+    const runId = await applied(45, 'right');
+    expect(await reconcile(runId)).toMatchObject({
+      trigger: 'manual',
+      totalChecked: 45,
+      mismatches: 0,
+      details: [],
+    });
+    expect(book.reads).toBe(5);
+    expect(await linesOfType(runId, 'mismatch')).toEqual([]);
+    expect(await linesOfType(runId, 'complete')).toHaveLength(1);
+    await expectInvariants(database.db, runId);
+  });
+
+  test('finds exactly what was changed or removed, with a ledger line for each', async () => {
+    const runId = await applied(45, 'drifts');
+    const targets = await targetsIn(database.db, runId);
+    book.prices.set('drifts-3', 1);
+    book.prices.set('drifts-44', 99_999);
+    book.prices.delete('drifts-20');
+    const report = await reconcile(runId);
+    const expected = ['drifts-3', 'drifts-20', 'drifts-44'].map((externalId) => {
+      const { id: targetId, afterAmount } = targets.get(externalId)!;
+      const actual = book.prices.get(externalId) ?? null;
+      const difference = actual === null ? null : actual - afterAmount;
+      return { targetId, externalId, expected: afterAmount, actual, difference };
+    });
+    expect(report).toMatchObject({ totalChecked: 45, mismatches: 3, details: expected });
+    const lines = await linesOfType(runId, 'mismatch');
+    expect(lines.map(({ payload }) => payload)).toEqual(expected.map((one) => expect.objectContaining(one)));
+    await expectInvariants(database.db, runId);
+  });
+
+  test('takes up where a worker that died left it, and counts nothing twice', async () => {
+    const runId = await applied(45, 'resumed');
+    book.prices.set('resumed-1', 1);
+    book.prices.set('resumed-30', 1);
+    await ask(runId);
+    await (await claimOf(makeKind())).process(NEVER);
+    const kind = makeKind();
+    await claimOf(kind, 'dead');
+    expect(await kind.claim('w')).toBeNull();
+    expect(await kind.recover(['dead'])).toBe(1);
+    await drain(kind);
+    expect((await reportsOf(runId))[0]).toMatchObject({ totalChecked: 45, mismatches: 2 });
+    expect(await linesOfType(runId, 'mismatch')).toHaveLength(2);
+  });
+
+  test('of a worker that lost its claim changes nothing', async () => {
+    const runId = await applied(3, 'late');
+    await ask(runId);
+    const claim = (await claimReconciliation(database.db, { workerId: 'slow', leaseMs: 0 }))!;
+    expect(await makeKind().recover([])).toBe(1);
+    const page = { position: '1', checked: 3, mismatches: [] };
+    expect(await recordComparison(database.db, claim, page)).toBe(false);
+    await drain(makeKind());
+    expect((await reportsOf(runId))[0]).toMatchObject({ totalChecked: 3 });
+  });
+
+  test('that is cut short is handed back at no cost', async () => {
+    const runId = await applied(3, 'cut');
+    await ask(runId);
+    const stop = new AbortController();
+    book.fault = () => {
+      stop.abort();
+      return new Promise<never>(() => {});
+    };
+    const kind = makeKind();
+    expect(await (await claimOf(kind)).process(stop.signal)).toBe('failure');
+    book.fault = () => null;
+    expect(await kind.nextDueMs()).toBeLessThanOrEqual(0);
+    const [row] = await database.db.query('SELECT attempts FROM reconciliation WHERE run_id = $1', [runId]);
+    expect(row).toEqual({ attempts: 0 });
+    await drain(kind);
+    expect(await reportsOf(runId)).toHaveLength(1);
+  });
+});
+
+describe('a channel that does not give its prices', () => {
+  test('is asked again, as long as its policy says', async () => {
+    const runId = await applied(3, 'busy');
+    let left = 2;
+    book.fault = () => (left-- > 0 ? { status: 429, headers: { 'retry-after': '0' } } : null);
+    expect(await reconcile(runId)).toMatchObject({ totalChecked: 3, mismatches: 0 });
+    expect(book.reads).toBe(3);
+  });
+
+  test.each([
+    [500, 3, 'UPSTREAM'],
+    [401, 1, 'AUTH'],
+  ])('HTTP %d ends it after %d reads, and the ledger says why', async (status, reads, code) => {
+    const runId = await applied(3, `down-for-good-${status}`);
+    book.fault = () => ({ status });
+    await ask(runId);
+    await drain(makeKind());
+    expect(book.reads).toBe(reads);
+    expect(await reportsOf(runId)).toEqual([]);
+    expect(await linesOfType(runId, 'fail')).toMatchObject([{ payload: { code, trigger: 'manual' } }]);
+    expect(await makeKind().nextDueMs()).toBeNull();
+  });
+
+  test('because its configuration cannot be used ends it at once', async () => {
+    const runId = await applied(3, 'broken');
+    await database.db.query(
+      `UPDATE channel SET config = '{}', updated_at = clock_timestamp() WHERE name = 'shop'`,
+    );
+    await ask(runId);
+    await drain(makeKind());
+    expect(await linesOfType(runId, 'fail')).toMatchObject([{ payload: { code: 'INVALID' } }]);
+  });
+});
+
+describe('what is no mismatch', () => {
+  test('a price that a later run has set', async () => {
+    const first = await applied(3, 'again');
+    const { id: second } = await makeQueuedRun(database.db, world.home, {
+      targets: named('again-2').map((target) => ({
+        ...target,
+        after: { unit_amount: 777, currency: 'EUR' },
+      })),
+    });
+    await drain(makeRuleTargets(database.db, log));
+    expect(await reconcile(first)).toMatchObject({ totalChecked: 3, mismatches: 0 });
+    book.prices.set('again-2', 5);
+    expect(await reconcile(first)).toMatchObject({ mismatches: 0 });
+    expect(await reconcile(second)).toMatchObject({ mismatches: 1 });
+  });
+
+  test('a price that is being set back', async () => {
+    const runId = await applied(3, 'undone');
+    const [target] = (await targetsIn(database.db, runId)).values();
+    await rollBackRuleRun(database.db, world.home.viewer, {
+      runId,
+      targetIds: [target!.id],
+      onConflict: 'SKIP',
+      idempotencyKey: null,
+    });
+    book.prices.set(target!.externalId, 1);
+    expect(await reconcile(runId)).toMatchObject({ totalChecked: 2, mismatches: 0 });
+    await database.db.query('UPDATE rule_run SET paused = true WHERE id = $1', [runId]);
+  });
+});
+
+describe('a repair', () => {
+  test('pushes what differs again, by a run of its own; the applied targets stay as they are', async () => {
+    const runId = await applied(5, 'mended');
+    book.prices.set('mended-2', 1_400);
+    book.prices.delete('mended-4');
+    const before = await targetsIn(database.db, runId);
+    const { repairRunId, mismatches } = await reconcile(runId, true);
+    expect(mismatches).toBe(2);
+    await drain(makeRuleTargets(database.db, log));
+    expect(await runOf(database.db, repairRunId!)).toMatchObject({
+      status: 'APPLIED',
+      source: 'reconciliation',
+      totalCount: 1,
+      metadata: { repairOf: runId },
+      correlationId: (await runOf(database.db, runId))!.correlationId,
+    });
+    const [repaired] = (await targetsIn(database.db, repairRunId!)).values();
+    expect(repaired).toMatchObject({ externalId: 'mended-2', beforeAmount: 1_400, afterAmount: 1_501 });
+    expect(book.prices.get('mended-2')).toBe(1_501);
+    expect(await targetsIn(database.db, runId)).toEqual(before);
+  });
+
+  test('of nothing makes no run', async () => {
+    const runId = await applied(2, 'sound');
+    expect(await reconcile(runId, true)).toMatchObject({ mismatches: 0, repairRunId: null });
+  });
+});
