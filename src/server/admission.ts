@@ -1,6 +1,6 @@
 // Who is connected for longer than a request, and by what right. Invariants: a key that was revoked loses its
 // connections, at once when the database says so and otherwise at the next look; a database that is away
-// revokes nothing; nobody holds more subscriptions than their key may. Called by websocket and event-stream.
+// revokes nothing; nobody holds more subscriptions than their key may. Called by websocket and event-streams.
 
 import type { GraphQLError, GraphQLFormattedError } from 'graphql';
 import type { Logger } from 'pino';
@@ -43,11 +43,16 @@ export class Admissions {
     this.recheck = setInterval(() => void this.reauthenticate(() => true), options.limits.reauthenticateMs);
   }
 
-  /** Refuses by an AppError. The connection is looked at again until it is forgotten. */
+  /** Refuses by an AppError. */
   async admit(connection: LiveConnection, credentials: Credentials): Promise<void> {
     // It may be forgotten while it waits.
-    this.connections.add(connection);
+    this.watch(connection);
     connection.admit({ credentials, viewer: await this.options.authenticate(credentials) });
+  }
+
+  /** Looks at its right now and then, until it is forgotten. */
+  watch(connection: LiveConnection): void {
+    this.connections.add(connection);
   }
 
   forget(connection: LiveConnection): void {

@@ -77,7 +77,7 @@ class CostOfRequest<Context extends BaseContext> implements GraphQLRequestListen
     if (operation?.operation === OperationTypeNode.SUBSCRIPTION) {
       throw requestError(
         'BAD_USER_INPUT',
-        'Subscriptions run over a WebSocket at this same address (subprotocol graphql-transport-ws).',
+        'Subscriptions run at this same address over a WebSocket (graphql-transport-ws), or with Accept: text/event-stream.',
       );
     }
     const { operationName, variables } = request;

@@ -1,4 +1,4 @@
-// The one port of Runledger: GraphQL over HTTP and WebSocket at /graphql, its landing page, /healthz, /readyz,
+// The one port of Runledger: GraphQL over HTTP, WebSocket and SSE at /graphql, its landing page, /healthz, /readyz,
 // /metrics and files. Invariants: nobody's body is read before they are known; every refusal is a GraphQL-shaped
 // error; stop() lets requests in flight finish, within a bound, and leaves no handle open. Called by app.
 
@@ -15,15 +15,17 @@ import Fastify, {
   type FastifyRequest,
   type RouteHandlerMethod,
 } from 'fastify';
-import type { GraphQLFormattedError, GraphQLSchema } from 'graphql';
+import type { GraphQLSchema } from 'graphql';
 import type { Logger } from 'pino';
 import { isAllowed, OPERATING_TENANT, type Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
-import { Admissions } from './admission.js';
+import { Admissions, type Admitted } from './admission.js';
 import { createApollo } from './apollo.js';
 import { credentialsFromRequest, type Credentials } from './auth.js';
 import { addDownload, type Download } from './download.js';
-import { ErrorPresenter, httpStatusOf } from './errors.js';
+import { ErrorPresenter } from './errors.js';
+import { ErrorReplies } from './error-replies.js';
+import { EventStreams } from './event-streams.js';
 import { Health, type Readiness } from './health.js';
 import { InFlight } from './in-flight.js';
 import { renderLandingPage } from './landing-page.js';
@@ -56,6 +58,7 @@ export interface ServerOptions {
 }
 
 const PATH = '/graphql';
+const STREAM_PATH = `${PATH}/stream`;
 /** A whole request must have arrived in this time, or a slow sender could hold its connection for ever. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
@@ -72,10 +75,11 @@ export class GraphqlServer {
   private readonly apollo: ApolloServer<object>;
   private readonly admissions: Admissions;
   private readonly sockets: SubscriptionSockets;
+  private readonly streams: EventStreams;
   private readonly errors: ErrorPresenter;
   private readonly health: Health;
   private readonly limits: Limits;
-  private readonly contexts = new WeakMap<FastifyRequest, object>();
+  private readonly rights = new WeakMap<FastifyRequest, Admitted>();
   private readonly inFlight = new InFlight();
   private stopping: Promise<void> | null = null;
 
@@ -94,14 +98,9 @@ export class GraphqlServer {
     this.apollo = createApollo<object>({ schema, limits, errors, log });
     const executor = new SubscriptionExecutor({ schema, limits, errors, createContext });
     this.admissions = new Admissions({ authenticate, limits, errors, log });
-    this.sockets = new SubscriptionSockets({
-      schema,
-      admissions: this.admissions,
-      executor,
-      errors,
-      limits,
-      log,
-    });
+    const live = { admissions: this.admissions, executor, errors, limits };
+    this.sockets = new SubscriptionSockets({ ...live, schema, log });
+    this.streams = new EventStreams({ ...live, rightOf: (request) => this.rightOf(request) });
     this.http = this.createHttp();
   }
 
@@ -133,7 +132,11 @@ export class GraphqlServer {
 
   private async listen(): Promise<void> {
     await this.apollo.start();
-    this.addRoutes(fastifyApolloHandler(this.apollo, { context: (request) => this.contextOf(request) }));
+    this.addRoutes(
+      fastifyApolloHandler(this.apollo, {
+        context: async (request) => this.options.createContext(this.rightOf(request).viewer),
+      }),
+    );
     this.http.server.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head));
     try {
       await this.http.listen({ host: this.options.host, port: this.options.port });
@@ -146,6 +149,7 @@ export class GraphqlServer {
   private async drain(): Promise<void> {
     this.health.startDraining();
     this.admissions.stop();
+    this.streams.close();
     await this.sockets.close();
     await this.inFlight.settled(this.limits.drainMs);
     // Whoever is still here has had their time; close() waits for connections that are not idle.
@@ -167,7 +171,8 @@ export class GraphqlServer {
     http.removeContentTypeParser('text/plain');
     http.addHook('onRequest', async (_request, reply) => void reply.headers(SECURITY_HEADERS));
     http.addHook('onResponse', async (request, reply) => this.logResponse(request, reply));
-    http.setErrorHandler((error, _request, reply) => this.replyWithError(reply, error));
+    const replies = new ErrorReplies(this.errors, this.limits.bodyBytes);
+    http.setErrorHandler((error, _request, reply) => replies.send(reply, error));
     http.setNotFoundHandler((request, reply) => {
       const message = `There is nothing at ${request.method} ${pathOf(request.url)}; GraphQL is at ${PATH}.`;
       return reply.code(404).send({ errors: [{ message, extensions: { code: 'NOT_FOUND' } }] });
@@ -190,6 +195,7 @@ export class GraphqlServer {
   }
 
   private addGraphqlRoutes(runGraphql: RouteHandlerMethod): void {
+    const { streams } = this;
     this.http.get('/', (_request, reply) => reply.redirect(PATH));
     // A preflight gets an answer, and no permission.
     this.http.options(PATH, (_request, reply) =>
@@ -199,8 +205,11 @@ export class GraphqlServer {
       method: ['GET', 'POST'],
       url: PATH,
       onRequest: (request, reply) => this.admit(request, reply),
-      handler: runGraphql,
+      handler(request, reply) {
+        return streams.wants(request) ? streams.serve(request, reply) : runGraphql.call(this, request, reply);
+      },
     });
+    streams.addTo(this.http, STREAM_PATH, (request, reply) => this.identify(request, reply));
     const { webhook } = this.options;
     if (webhook) new OpsWebhook(webhook).addTo(this.http, (reply) => this.enter(reply));
   }
@@ -218,15 +227,16 @@ export class GraphqlServer {
       void reply.headers({ 'content-security-policy': contentSecurityPolicy, 'cache-control': 'no-store' });
       return reply.type('text/html; charset=utf-8').send(html);
     }
-    const viewer = await this.identify(request, reply);
-    this.contexts.set(request, await this.options.createContext(viewer));
-    return undefined;
+    return this.identify(request, reply);
   }
 
   private async identify(request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
     this.enter(reply);
     const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
-    return this.options.authenticate(credentialsFromRequest(caller));
+    const credentials = credentialsFromRequest(caller);
+    const viewer = await this.options.authenticate(credentials);
+    this.rights.set(request, { credentials, viewer });
+    return viewer;
   }
 
   /** Refuses new work while the server drains; what is let in is waited for. */
@@ -250,38 +260,10 @@ export class GraphqlServer {
     throw new AppError('FORBIDDEN', `Metrics are for keys of the tenant ${OPERATING_TENANT} that may read.`);
   }
 
-  private contextOf(request: FastifyRequest): Promise<object> {
-    const context = this.contexts.get(request);
-    if (!context) throw new AppError('UNAUTHENTICATED', 'This request has not been admitted.');
-    return Promise.resolve(context);
-  }
-
-  private replyWithError(reply: FastifyReply, error: unknown): FastifyReply {
-    const { status, shown } = this.describe(error);
-    if (status === 401) void reply.header('www-authenticate', 'Bearer');
-    // Fastify hangs up on a body that is too large; a client that is still sending would then see a
-    // broken connection instead of this answer. Node reads and drops the rest.
-    if (status === 413) reply.removeHeader('connection');
-    return reply
-      .code(status)
-      .type('application/json; charset=utf-8')
-      .send({ errors: [shown] });
-  }
-
-  private describe(error: unknown): { status: number; shown: GraphQLFormattedError } {
-    const { statusCode, code } = error as { statusCode?: number; code?: string };
-    if (error instanceof AppError || statusCode === undefined || statusCode >= 500) {
-      const shown = this.errors.present(error);
-      return { status: httpStatusOf(shown), shown };
-    }
-    const message = this.explain(statusCode, code, (error as Error).message);
-    return { status: statusCode, shown: { message, extensions: { code: 'BAD_USER_INPUT' } } };
-  }
-
-  private explain(status: number, code: string | undefined, message: string): string {
-    if (status === 413) return `The request body is larger than ${this.limits.bodyBytes} bytes.`;
-    if (status === 415) return 'The request body must be JSON, sent with Content-Type: application/json.';
-    return code === 'FST_ERR_CTP_INVALID_JSON_BODY' ? 'The request body is not valid JSON.' : message;
+  private rightOf(request: FastifyRequest): Admitted {
+    const right = this.rights.get(request);
+    if (!right) throw new AppError('UNAUTHENTICATED', 'This request has not been admitted.');
+    return right;
   }
 
   private logResponse(request: FastifyRequest, reply: FastifyReply): void {

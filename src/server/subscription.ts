@@ -2,7 +2,7 @@
 // source as text. Invariants: every event is executed with a fresh context, so that no per-operation cache
 // serves yesterday's row; and an event that reaches several like subscriptions as the same object is executed
 // and written down once for all of them. Alike are subscriptions of one tenant and role with the same shape:
-// what is shown of an event depends on nothing else. Called by websocket and event-stream.
+// what is shown of an event depends on nothing else. Called by websocket and event-streams.
 
 import {
   createSourceEventStream,
@@ -64,6 +64,17 @@ export class SubscriptionExecutor {
   /** Events shown to subscribers since the start. */
   get deliveries(): number {
     return this.shared.count;
+  }
+
+  /** A document that cannot be read is none. */
+  isSubscription({ query, operationName }: SubscriptionRequest): boolean {
+    try {
+      const document = this.documents.read(query);
+      const operation = isRefused(document) ? null : getOperationAST(document, operationName);
+      return operation?.operation === OperationTypeNode.SUBSCRIPTION;
+    } catch {
+      return false;
+    }
   }
 
   /** A subscription that may run, or why it may not. The viewer is asked for anew at each event. */

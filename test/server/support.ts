@@ -30,10 +30,12 @@ export const SDL = `
   type PageInfo { hasNextPage: Boolean! endCursor: String }
   type Mutation { add(numbers: [Int!]!): Int! }
   type Tick { n: Int! visit: Int! actor: String! }
+  type Line { seq: Int! }
   type Subscription {
     ticks(count: Int! = 3): Tick!
     watch(from: Int): Tick!
     flood(bytes: Int!): String!
+    runEvents(after: Int = 0): Line!
     breaks: Int!
     neverStarts: Int!
     items(first: Int!): ItemConnection!
@@ -147,6 +149,11 @@ function addSubscribers(schema: GraphQLSchema, stage: Stage): void {
     } finally {
       stage.emit('flood ended');
     }
+  });
+  fields['runEvents']!.resolve = (line) => line;
+  set('runEvents', async function* (_root, { after }: { after: number }) {
+    for (let seq = after + 1; seq <= after + 3; seq += 1) yield { seq };
+    await once(stage, 'never');
   });
   set('breaks', async function* () {
     yield { breaks: 1 };

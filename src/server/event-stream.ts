@@ -1,0 +1,109 @@
+// One response that stays open and carries Server-Sent Events. Invariants: a client is sent no more than it
+// takes; one that takes nothing for too long is cut, and may come back with Last-Event-ID; whoever feeds it is
+// told as soon as nothing more can be sent. Called by stream-subscription and event-streams.
+
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { FastifyReply } from 'fastify';
+import type { GraphQLFormattedError } from 'graphql';
+import type { Viewer } from '../domain/viewer.js';
+import type { Admitted, LiveConnection } from './admission.js';
+import type { Limits } from './limits.js';
+
+const HEADERS = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache, no-transform',
+  // nginx would hold events back until it has a bufferful.
+  'x-accel-buffering': 'no',
+} as const;
+/** A comment, which clients pass over. */
+const HEARTBEAT = ':\n\n';
+
+export class EventStream implements LiveConnection {
+  /** Subscriptions under way. */
+  subscriptions = 0;
+  private readonly raw: ServerResponse;
+  private readonly handlers: (() => void)[] = [];
+  private ended = false;
+
+  constructor(
+    reply: FastifyReply,
+    private right: Admitted,
+    private readonly limits: Pick<Limits, 'socketStallMs'>,
+  ) {
+    this.raw = reply.hijack().raw;
+    this.raw.once('close', () => this.finish());
+    this.raw.writeHead(200, { ...(reply.getHeaders() as OutgoingHttpHeaders), ...HEADERS });
+    this.raw.write(HEARTBEAT);
+  }
+
+  get admitted(): Admitted {
+    return this.right;
+  }
+
+  get viewer(): Viewer {
+    return this.right.viewer;
+  }
+
+  admit(admitted: Admitted): void {
+    this.right = admitted;
+  }
+
+  expel(shown: GraphQLFormattedError): void {
+    this.refuse([shown]);
+    this.end();
+  }
+
+  /** Done at once while the client keeps up; a promise to wait for when it does not. */
+  send(event: 'next' | 'complete', data: string, id: string | null = null): Promise<void> | void {
+    if (this.ended) return undefined;
+    const position = id === null ? '' : `id: ${id}\n`;
+    const isTaken = this.raw.write(`${position}event: ${event}\ndata: ${data}\n\n`);
+    return isTaken ? undefined : this.taken();
+  }
+
+  /** Says why there is no subscription, where the stream was to carry only that one. */
+  refuse(errors: readonly GraphQLFormattedError[]): void {
+    void this.send('next', JSON.stringify({ errors }));
+    void this.send('complete', '');
+  }
+
+  beat(): void {
+    if (!this.ended) this.raw.write(HEARTBEAT);
+  }
+
+  /** Called once, when nothing more can be sent. */
+  onEnd(handle: () => void): void {
+    if (this.ended) handle();
+    else this.handlers.push(handle);
+  }
+
+  end(): void {
+    if (this.ended) return;
+    this.finish();
+    this.raw.end();
+    this.cutIfStalled();
+  }
+
+  private finish(): void {
+    this.ended = true;
+    for (const handle of this.handlers.splice(0)) handle();
+  }
+
+  private taken(): Promise<void> {
+    const { raw } = this;
+    const stall = this.cutIfStalled();
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(stall);
+        raw.off('drain', done).off('close', done);
+        resolve();
+      };
+      raw.on('drain', done).on('close', done);
+    });
+  }
+
+  private cutIfStalled(): NodeJS.Timeout {
+    const stall = setTimeout(() => this.raw.destroy(), this.limits.socketStallMs);
+    return stall.unref();
+  }
+}
