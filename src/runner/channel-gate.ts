@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Channel, ItemOutcome } from '../connectors/channel.js';
 import type { ChannelPolicy } from '../connectors/policy.js';
-import { admitBatch, countStreaks, type Admission } from '../domain/channel-gate.js';
+import { admitBatch, countStreaks, PROBE_ITEMS, type Admission } from '../domain/channel-gate.js';
 import { enterChannel, keepSlot, leaveChannel, noteAnswers } from '../store/channel-gate.js';
 import type { Database } from '../store/db.js';
 
@@ -18,6 +18,8 @@ export interface GateOptions {
   readonly leaseMs: number;
   /** Whether the row has anything to say: a budget, a circuit that is not closed, throttled answers. */
   readonly isGuarded: boolean;
+  /** Throttled answers in a row, as of the claim. */
+  readonly throttles: number;
 }
 
 /** Passes the gate with a batch of up to `wanted` items; null when none may go now. */
@@ -26,7 +28,10 @@ export async function passGate(options: GateOptions, wanted: number): Promise<Pa
   const { rateLimit, concurrency } = policy;
   const slot = `${workerId}#${randomUUID()}`;
   if (!isGuarded && rateLimit === null && concurrency === null) {
-    return new Passage(options, slot, { items: wanted, cost: 0, isProbe: false });
+    // A channel that charges, and has not said what there is to spend, gets a small batch to say so.
+    const isUnknown = channel.metering?.budget === null;
+    const items = isUnknown ? Math.min(wanted, PROBE_ITEMS) : wanted;
+    return new Passage(options, slot, { items, cost: 0, isProbe: false });
   }
   const bucket = rateLimit && { capacity: rateLimit.burst, restorePerSecond: rateLimit.perSecond };
   const costOf = rateLimit ? (items: number) => items : (channel.metering?.costOf ?? (() => 0));
@@ -42,14 +47,18 @@ export class Passage {
   readonly #options: GateOptions;
   readonly #slot: string;
   readonly #admission: Admission;
+  /** Throttled answers in a row, as far as this batch knows. */
+  #throttles: number;
   /** Whether the row may count throttled answers that an answer of another kind ends. */
   #isTroubled: boolean;
   #isAnswered = false;
+  #noted: Promise<unknown> = Promise.resolve();
 
   constructor(options: GateOptions, slot: string, admission: Admission) {
     this.#options = options;
     this.#slot = slot;
     this.#admission = admission;
+    this.#throttles = options.throttles;
     this.#isTroubled = options.isGuarded;
   }
 
@@ -58,20 +67,28 @@ export class Passage {
     return this.#admission.items;
   }
 
-  /** Takes note of answers; true when the circuit is open: the calls that are not made yet are not to be. */
-  async note(outcomes: readonly ItemOutcome[]): Promise<boolean> {
-    const answers = new Set(outcomes.map(({ outcome }) => outcome));
-    const isThrottled = [...answers].map(
-      (outcome) => outcome.kind !== 'applied' && outcome.code === 'RATE_LIMITED',
-    );
-    if (isThrottled.length === 0) return false;
+  /**
+   * Takes note of answers. `stopCalls` is called when the circuit opens: at once by this batch's own count,
+   * since the next calls would not wait for the database, or when the row says so.
+   */
+  note(outcomes: readonly ItemOutcome[], stopCalls: () => void): void {
+    const answers = [...new Set(outcomes.map(({ outcome }) => outcome))];
+    const isThrottled = answers.map((answer) => answer.kind !== 'applied' && answer.code === 'RATE_LIMITED');
+    if (isThrottled.length === 0) return;
     this.#isAnswered = true;
     const isCalm = !isThrottled.includes(true);
-    if (isCalm && !this.#isTroubled) return false;
-    const { db, channelId, policy } = this.#options;
-    const circuit = await noteAnswers(db, channelId, countStreaks(isThrottled), policy.circuit);
+    if (isCalm && !this.#isTroubled) return;
     this.#isTroubled = !isCalm;
-    return circuit === 'OPEN';
+    const { db, channelId, policy } = this.#options;
+    const streaks = countStreaks(isThrottled);
+    if (Math.max(this.#throttles + streaks.leading, streaks.longest) > policy.circuit.toleratedThrottles)
+      stopCalls();
+    this.#throttles = streaks.sawOther ? streaks.trailing : this.#throttles + streaks.trailing;
+    this.#noted = this.#noted.then(async () => {
+      const circuit = await noteAnswers(db, channelId, streaks, policy.circuit);
+      if (circuit === 'OPEN') stopCalls();
+    });
+    this.#noted.catch(() => {});
   }
 
   /** The batch is still under way. */
@@ -83,6 +100,7 @@ export class Passage {
   /** The batch is over; it had `items` of those that it was let through with. */
   async leave(items: number): Promise<void> {
     const { db, channelId, channel, policy } = this.#options;
+    await this.#noted;
     const reported = policy.rateLimit === null ? (channel.metering?.budget ?? null) : null;
     const refund = policy.rateLimit === null ? 0 : Math.max(0, this.#admission.cost - items);
     const isUnansweredProbe = this.#admission.isProbe && !this.#isAnswered;

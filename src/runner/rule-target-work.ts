@@ -19,11 +19,10 @@ export interface RuleTargetWorkOptions extends LeasedBatchOptions {
   readonly passage: Passage;
   readonly size: BatchSize;
   readonly stragglers: Stragglers;
+  /** After so long without an outcome, what is left of the batch counts as hanging. */
+  readonly patienceMs: number;
   readonly random: () => number;
 }
-
-/** After so long without an outcome, what is left of a batch counts as hanging. */
-const PATIENCE_MS = 500;
 
 export class RuleTargetWork implements Work {
   readonly workerId: string;
@@ -76,7 +75,7 @@ export class RuleTargetWork implements Work {
     const { channel, claim, log } = this.#options;
     const calls = AbortSignal.any([signal, this.#calls.signal]);
     try {
-      for await (const outcomes of callChannel(channel, claim, calls)) await this.#note(batch, outcomes);
+      for await (const outcomes of callChannel(channel, claim, calls)) this.#note(batch, outcomes);
       if (!calls.aborted) this.#giveUpOn(batch, 'The channel gave no outcome');
     } catch (error) {
       if (calls.aborted) return;
@@ -89,11 +88,11 @@ export class RuleTargetWork implements Work {
     }
   }
 
-  async #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): Promise<void> {
+  #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     this.#lastOutcomeAt = performance.now();
     this.#settle(batch, outcomes);
     if (outcomes.some(isThrottled)) this.#options.observer.onThrottle?.();
-    if (await this.#options.passage.note(outcomes)) this.#calls.abort();
+    this.#options.passage.note(outcomes, () => this.#calls.abort());
   }
 
   #settle(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
@@ -118,13 +117,14 @@ export class RuleTargetWork implements Work {
 
   /** Resolves once nothing has come in for a while and somebody else waits for the rest. */
   #onlyStragglersAreLeft(whole: Promise<unknown>, signal: AbortSignal): Promise<void> {
+    const { patienceMs, stragglers } = this.#options;
     return new Promise((resolve) => {
       const look = (): void => {
         const silentMs = performance.now() - this.#lastOutcomeAt;
-        if (silentMs >= PATIENCE_MS && this.#options.stragglers.adopt(this, whole)) resolve();
-        else timer = setTimeout(look, Math.max(PATIENCE_MS - silentMs, PATIENCE_MS / 5));
+        if (silentMs >= patienceMs && stragglers.adopt(this, whole)) resolve();
+        else timer = setTimeout(look, Math.max(patienceMs - silentMs, patienceMs / 5));
       };
-      let timer = setTimeout(look, PATIENCE_MS);
+      let timer = setTimeout(look, patienceMs);
       signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
     });
   }

@@ -15,7 +15,7 @@ import { passGate } from './channel-gate.js';
 import type { ConnectorCache } from './connector-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
-import { RuleTargetWork } from './rule-target-work.js';
+import { RuleTargetWork, type RuleTargetWorkOptions } from './rule-target-work.js';
 import { Stragglers } from './stragglers.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
@@ -26,9 +26,13 @@ export interface RuleTargetOptions {
   readonly leaseMs: number;
   readonly log: Log;
   readonly observer?: RunnerObserver;
+  /** After so long without an outcome, what is left of a batch counts as hanging. */
+  readonly patienceMs?: number;
   /** Uniform in [0, 1): spreads the retries. */
   readonly random?: () => number;
 }
+
+const PATIENCE_MS = 500;
 
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
@@ -53,13 +57,13 @@ export class RuleTargets implements WorkKind {
   }
 
   async claim(workerId: string): Promise<Work | null> {
-    const { db, leaseMs, log, observer = {}, random = Math.random } = this.#options;
+    const { db, leaseMs } = this.#options;
     const found = await findClaimableRun(db);
     if (!found) return null;
-    const { runId, channelId, isGuarded } = found;
+    const { runId, channelId, isGuarded, throttles } = found;
     const { channel, policy } = await this.#open(found);
     const size = this.#sizeOf(channel);
-    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded };
+    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles };
     const passage = await passGate(gate, size.items);
     if (!passage) return null;
     const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });
@@ -67,10 +71,13 @@ export class RuleTargets implements WorkKind {
       await passage.leave(0);
       return null;
     }
-    const { retry } = policy;
+    return this.#makeWork({ claim, channel, retry: policy.retry, passage, size });
+  }
+
+  #makeWork(parts: Pick<RuleTargetWorkOptions, 'claim' | 'channel' | 'retry' | 'passage' | 'size'>): Work {
+    const { db, leaseMs, log, observer = {}, random = Math.random, patienceMs = PATIENCE_MS } = this.#options;
     const stragglers = this.#stragglers;
-    const parts = { db, claim, leaseMs, log, observer, channel, retry, passage, size, stragglers, random };
-    return new RuleTargetWork(parts);
+    return new RuleTargetWork({ ...parts, db, leaseMs, log, observer, random, patienceMs, stragglers });
   }
 
   leasesOf(workerId: string): number {
@@ -103,6 +110,6 @@ export class RuleTargets implements WorkKind {
 const UNLIMITED: ChannelPolicy = {
   retry: DEFAULT_RETRY_POLICY,
   rateLimit: null,
-  circuit: { toleratedThrottles: Infinity, openMs: 0 },
+  circuit: { toleratedThrottles: 2 ** 31 - 1, openMs: 0 },
   concurrency: null,
 };

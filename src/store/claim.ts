@@ -37,6 +37,8 @@ export interface ClaimableRun {
   readonly channelVersion: string;
   /** Whether the channel's row has limits of its own to keep: a budget, or throttled answers. */
   readonly isGuarded: boolean;
+  /** Throttled answers of the channel in a row. */
+  readonly throttles: number;
 }
 
 /** As the index on active runs has it; whatever else makes a run claimable is looked up in the row. */
@@ -59,7 +61,8 @@ const DUE_AT = `greatest(run.next_claim_at, run.start_at,
 export async function findClaimableRun(db: Database): Promise<ClaimableRun | null> {
   const rows = await db.query<ClaimableRun>(
     `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
-       (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded"
+       (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
+       channel.consecutive_429 AS throttles
      FROM rule_run run JOIN channel ON channel.id = run.channel_id
      WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
      ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,

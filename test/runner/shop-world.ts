@@ -23,10 +23,12 @@ export interface KindOptions {
   readonly callTimeoutMs?: number;
   /** 0: a retry is due at once. */
   readonly baseMs?: number;
+  /** Without it, a unit ends with its last call, however slow the machine. */
+  readonly patienceMs?: number;
 }
 
 export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {}): RuleTargets {
-  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0 } = options;
+  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0, patienceMs = HOUR } = options;
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs, throttleBaseMs: baseMs };
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
@@ -34,6 +36,7 @@ export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {
     channels: openChannels(db, defaults),
     leaseMs,
     log,
+    patienceMs,
   });
 }
 
