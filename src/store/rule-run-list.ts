@@ -41,7 +41,11 @@ export async function listRuleRuns(
   );
   const ids = found.map(({ id }) => id);
   const rows = await findRuleRuns(db, viewer, ids);
-  const listed = found.map(({ id, createdKey }) => ({ ...rows.get(id)!, createdKey }));
+  const listed = found.flatMap(({ id, createdKey }) => {
+    const row = rows.get(id);
+    // Retention may have taken it between the two reads.
+    return row ? [{ ...row, createdKey }] : [];
+  });
   return toPage(listed, request.first, request.after);
 }
 

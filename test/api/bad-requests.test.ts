@@ -57,7 +57,7 @@ describe('pages', () => {
       '{ ruleRuns { pageInfo { endCursor } } }',
     );
     const after = data!.ruleRuns.pageInfo.endCursor;
-    await expectBadInput(inRun(`targets(after: "${after}") { nodes { id } }`), 'not one of a target');
+    await expectBadInput(inRun(`targets(after: "${after}") { nodes { id } }`), 'The cursor is not one');
   });
 
   test('of events after a negative seq', async () => {

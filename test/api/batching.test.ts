@@ -34,22 +34,25 @@ async function statementsOf(query: string): Promise<number> {
   }
 }
 
+/** A page of runs: which they are, by an index, and then their rows. */
+const PAGE = 2;
+
 const overRuns = (selection: string) => `{ ruleRuns(first: ${RUNS}) { nodes { ${selection} } } }`;
 
 describe(`${RUNS} runs`, () => {
   test.each([
-    ['their own fields', 'id status counts { total } progress allowedActions rule { id }', 1],
-    ['the channel of each', 'channel { name health { circuit } }', 2],
-    ['a page of targets of each', 'targets(first: 2) { totalCount nodes { externalId } }', 2],
-    ['targets and their histories', 'targets(first: 2) { nodes { history { type } } }', 3],
+    ['their own fields', 'id status counts { total } progress allowedActions rule { id }', PAGE],
+    ['the channel of each', 'channel { name health { circuit } }', PAGE + 1],
+    ['a page of targets of each', 'targets(first: 2) { totalCount nodes { externalId } }', PAGE + 1],
+    ['targets and their histories', 'targets(first: 2) { nodes { history { type } } }', PAGE + 2],
     [
       'two different pages of each',
       'a: targets(first: 1) { nodes { id } } b: targets(first: 2) { nodes { id } }',
-      3,
+      PAGE + 2,
     ],
-    ['a page of events of each', 'events(first: 3) { nodes { type } }', 2],
-    ['rate and time left of each', 'ratePerSecond etaSeconds', 2],
-    ['the reconciliations of each', 'reconciliations { id }', 2],
+    ['a page of events of each', 'events(first: 3) { nodes { type } }', PAGE + 1],
+    ['rate and time left of each', 'ratePerSecond etaSeconds', PAGE + 1],
+    ['the reconciliations of each', 'reconciliations { id }', PAGE + 1],
   ])('with %s', async (_what, selection, expected) => {
     expect(await statementsOf(overRuns(selection))).toBe(expected);
   });
@@ -71,8 +74,8 @@ test('each run gets its own', async () => {
 });
 
 test('the length of a list is counted only for those who ask', async () => {
-  expect(await statementsOf('{ ruleRuns { nodes { id } } }')).toBe(1);
-  expect(await statementsOf('{ ruleRuns { nodes { id } totalCount } }')).toBe(2);
+  expect(await statementsOf('{ ruleRuns { nodes { id } } }')).toBe(PAGE);
+  expect(await statementsOf('{ ruleRuns { nodes { id } totalCount } }')).toBe(PAGE + 1);
 });
 
 test('of two mutations in one operation, each shows what it left', async () => {

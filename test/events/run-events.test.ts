@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeRow, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
+import { publicRunId } from '../../src/domain/run.js';
 import { opsRunMachine } from '../../src/domain/ops-run.js';
 import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import {
@@ -153,7 +154,8 @@ test('one who does not read keeps nobody waiting, and gets the rest when it does
 test.each([pipelineRunMachine, opsRunMachine])('a $title has its events too', async (machine) => {
   const { feed } = await start();
   const { id } = await makeRow(database.db, world.home, machine);
-  const events = await feed.runEvents(world.home.viewer, id, 0);
+  const publicId = machine === opsRunMachine ? publicRunId('OPS', id) : id;
+  const events = await feed.runEvents(world.home.viewer, publicId, 0);
   expect(await take(events)).toMatchObject({ runId: id, seq: 1, type: `${machine.name}.create` });
 });
 
