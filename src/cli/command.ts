@@ -11,16 +11,16 @@ export const EXIT = {
   usage: 2,
   /** The run was cancelled or rolled back, or is no longer ours. */
   stopped: 3,
-  /** The server cannot be reached, or does not let us in. */
+  /** The server or the database cannot be reached, or does not let us in. */
   unreachable: 4,
 } as const;
 
 export const EXIT_HELP = `Exit codes:
   0  it went well; the run succeeded
-  1  the run failed, or the server refused
+  1  the run failed, the server refused, or something is broken
   2  wrong usage
   3  the run was cancelled or rolled back
-  4  the server cannot be reached, or does not let us in`;
+  4  the server cannot be reached, or does not let us in; or its database`;
 
 export interface Option {
   readonly type: 'string' | 'boolean';

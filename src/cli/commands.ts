@@ -2,8 +2,17 @@
 
 import { cancelCommand } from './cancel.js';
 import type { Command } from './command.js';
+import { doctorCommand } from './doctor.js';
+import { keysCommand } from './keys.js';
 import { queueCommand } from './queue.js';
 import { watchCommand } from './watch/watch.js';
 import { workCommand } from './work/work.js';
 
-export const COMMANDS: readonly Command[] = [workCommand, watchCommand, queueCommand, cancelCommand];
+export const COMMANDS: readonly Command[] = [
+  workCommand,
+  watchCommand,
+  queueCommand,
+  cancelCommand,
+  doctorCommand,
+  keysCommand,
+];

@@ -54,7 +54,7 @@ function explain(error: unknown): number {
     return error.isRefusal ? EXIT.failure : EXIT.unreachable;
   }
   console.error(error instanceof AppError ? `runledger: ${error.message}` : error);
-  return EXIT.failure;
+  return error instanceof AppError && error.code === 'UNAVAILABLE' ? EXIT.unreachable : EXIT.failure;
 }
 
 // A reader that has seen enough (`| head`) is no fault of ours.

@@ -15,6 +15,7 @@ import {
   mkdtemp,
   readFile,
   readlink,
+  realpath,
   stat,
   symlink,
   writeFile,
@@ -73,6 +74,13 @@ export async function openDataHome(dataDir: string, log: LaunchLog): Promise<Dat
   };
   if (user !== null && owner?.uid === 0) await giveTo(user, home.pgdata);
   return home;
+}
+
+/** Where the cluster of a data directory is, if it has one. */
+export async function findDataHome(dataDir: string): Promise<string | null> {
+  if (!existsSync(dataDir)) return null;
+  const directory = await followMove(await realpath(dataDir));
+  return existsSync(join(directory, 'pgdata')) ? directory : null;
 }
 
 async function followMove(dataDir: string): Promise<string> {

@@ -10,10 +10,24 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { AppError } from '../errors.js';
 import { provideBinaries, type Binaries } from './binaries.js';
-import { openDataHome, readPassword, unusable, type DataHome, type LaunchLog } from './data-home.js';
+import {
+  findDataHome,
+  openDataHome,
+  readPassword,
+  unusable,
+  type DataHome,
+  type LaunchLog,
+} from './data-home.js';
 import { DirectoryLock } from './directory-lock.js';
 import { CLEAN_ENVIRONMENT } from './os-user.js';
-import { disownPidFile, findOrphan, Postmaster, stopProcess, type PostgresExit } from './postmaster.js';
+import {
+  disownPidFile,
+  findOrphan,
+  findPort,
+  Postmaster,
+  stopProcess,
+  type PostgresExit,
+} from './postmaster.js';
 
 const run = promisify(execFile);
 
@@ -55,6 +69,22 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
     lock.release();
     throw error instanceof AppError ? error : unusable(dataDir, error);
   }
+}
+
+/** The address of the PostgreSQL that some server runs on `dataDir`; null when none does. */
+export async function findRunningPostgres(dataDir: string): Promise<string | null> {
+  const directory = await findDataHome(dataDir);
+  const port = directory === null ? null : findPort(join(directory, 'pgdata'));
+  if (directory === null || port === null) return null;
+  try {
+    return urlOf(await readFile(join(directory, 'password'), 'utf8'), port);
+  } catch (error) {
+    throw unusable(directory, error);
+  }
+}
+
+function urlOf(password: string, port: number): string {
+  return `postgresql://${SUPERUSER}:${password}@127.0.0.1:${port}/postgres`;
 }
 
 class RunningPostgres implements EmbeddedPostgres {
@@ -99,7 +129,7 @@ async function launch(
   await checkVersion(binaries, home);
   if (existsSync(home.logFile)) await rename(home.logFile, `${home.logFile}.1`);
   const { port, postmaster } = await startOnFreePort(binaries, home, durable);
-  return { url: `postgresql://${SUPERUSER}:${password}@127.0.0.1:${port}/postgres`, postmaster };
+  return { url: urlOf(password, port), postmaster };
 }
 
 async function stopOrphan(home: DataHome, log: LaunchLog): Promise<void> {

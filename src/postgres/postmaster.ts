@@ -16,6 +16,7 @@ const FAST_STOP_WITHIN_MS = 20_000;
 
 /** The lines of postmaster.pid that we read, by index. */
 const PID_LINE = 0;
+const PORT_LINE = 3;
 const STATUS_LINE = 7;
 
 /** Above what any system gives out. */
@@ -35,7 +36,14 @@ function readPidFile(pgdata: string): string[] {
   }
 }
 
-/** The pid of a server that still runs on this cluster, left behind by a launcher that was killed. */
+/** The port of the server that runs on this cluster; null when none does. */
+export function findPort(pgdata: string): number | null {
+  if (findOrphan(pgdata) === null) return null;
+  const port = Number(readPidFile(pgdata)[PORT_LINE]);
+  return port > 0 ? port : null;
+}
+
+/** The pid of a server that runs on this cluster: ours, or left behind by a launcher that was killed. */
 export function findOrphan(pgdata: string): number | null {
   const pid = Number(readPidFile(pgdata)[PID_LINE]);
   if (!(pid > 0)) return null;

@@ -44,6 +44,22 @@ export async function migrate(url: string, directory: string): Promise<string[]>
   }
 }
 
+/** Whether a database has any history of migrations. */
+export async function isMigrated(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url, application_name: 'runledger' });
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ found: boolean }>(
+      `SELECT to_regclass('_prisma_migrations') IS NOT NULL AS found`,
+    );
+    return rows[0]!.found;
+  } catch (error) {
+    throw translateError(error);
+  } finally {
+    await client.end();
+  }
+}
+
 async function readMigrations(directory: string): Promise<Migration[]> {
   const entries = await readdir(directory, { withFileTypes: true });
   const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);

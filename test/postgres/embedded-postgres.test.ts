@@ -9,7 +9,11 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { startEmbeddedPostgres, type EmbeddedPostgres } from '../../src/postgres/embedded-postgres.js';
+import {
+  findRunningPostgres,
+  startEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from '../../src/postgres/embedded-postgres.js';
 import { commandOf, startMark } from '../../src/postgres/processes.js';
 
 let scratch: string;
@@ -87,6 +91,14 @@ describe('a server', () => {
     const second = await start();
     expect(await query(second.url, 'SELECT answer FROM kept')).toEqual([{ answer: 42 }]);
     expect(warnings).toEqual([]);
+  });
+
+  test('is found by others while it runs, wherever its data is', async () => {
+    expect(await findRunningPostgres(dataDir)).toBeNull();
+    const postgres = await start();
+    expect(await findRunningPostgres(dataDir)).toBe(postgres.url);
+    await postgres.stop();
+    expect(await findRunningPostgres(dataDir)).toBeNull();
   });
 
   test('speaks UTF-8 with a locale that does not depend on the machine', async () => {
