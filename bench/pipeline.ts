@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import type { Viewer } from '../src/domain/viewer.js';
 import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
-import { registerSource } from '../src/store/channel.js';
+import { registerSource } from '../src/store/source.js';
 import { Database } from '../src/store/db.js';
 import { migrate } from '../src/store/migrate.js';
 import { findPipelineRuns, type PipelineRunRow } from '../src/store/pipeline-run.js';

@@ -9,9 +9,9 @@ import { ChannelAccess } from './app/channels.js';
 import { operationsJobs } from './app/operations.js';
 import { seedDemo } from './app/demo.js';
 import { opsWebhook } from './app/ops-webhook.js';
-import { pipelineKinds } from './app/pipeline.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
+import { SourceAccess } from './app/sources.js';
 import { isLoopbackHost, type Config } from './config.js';
 import { ALERT_SINK_KINDS } from './connectors/alert-sink/registry.js';
 import { AppError } from './errors.js';
@@ -48,8 +48,8 @@ type Stop = () => Promise<void>;
 interface Parts {
   readonly db: Database;
   readonly listener: BellListener;
-  readonly sandbox: LocalSandbox | null;
   readonly channels: ChannelAccess;
+  readonly sources: SourceAccess;
   readonly metrics: Metrics;
 }
 
@@ -114,7 +114,8 @@ export class App {
     const listener = await this.#startListener(url);
     const metrics = this.#measure(db, listener);
     const channels = new ChannelAccess(this.#config, db, secrets, sandbox);
-    const parts = { db, listener, sandbox, channels, metrics };
+    const sources = new SourceAccess(this.#config, secrets, sandbox);
+    const parts = { db, listener, channels, sources, metrics };
     await this.#startServer(parts);
     if (this.#config.role !== 'api') this.#startRunner(parts);
   }
@@ -185,7 +186,7 @@ export class App {
     return metrics;
   }
 
-  async #startServer({ db, listener, channels, metrics }: Parts): Promise<void> {
+  async #startServer({ db, listener, channels, sources, metrics }: Parts): Promise<void> {
     const { role, http, stuckMs } = this.#config;
     const { secrets, kinds: channelKinds } = channels;
     const feed = new RunFeed(db, listener, { log: this.#log });
@@ -195,7 +196,8 @@ export class App {
       alertFeed.stop();
     });
     const alertSinkKinds = ALERT_SINK_KINDS;
-    const services = { db, feed, alertFeed, secrets, channelKinds, alertSinkKinds, stuckMs };
+    const sourceKinds = sources;
+    const services = { db, feed, alertFeed, secrets, channelKinds, alertSinkKinds, sourceKinds, stuckMs };
     const authenticator = new Authenticator(db, this.#config);
     this.#server = await GraphqlServer.start({
       schema: buildGraphqlSchema(),
@@ -224,7 +226,7 @@ export class App {
     ];
   }
 
-  #startRunner({ db, listener, sandbox, channels, metrics }: Parts): void {
+  #startRunner({ db, listener, channels, sources, metrics }: Parts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
     const observer = metrics.runner;
@@ -232,7 +234,7 @@ export class App {
     const kinds = [
       new RuleTargets({ ...channelWork, observer }),
       new Reconciliations(channelWork),
-      ...pipelineKinds(db, this.#config, sandbox, log),
+      ...sources.work(db, leaseMs, log),
     ];
     const jobs = this.#jobs(db, channels.secrets);
     const runner = new Runner({ db, kinds, jobs, workers, log, observer });

@@ -4,9 +4,10 @@
 
 import type { Config } from '../config.js';
 import { startSandbox, type Sandbox } from '../sandbox/server.js';
-import { registerChannel, registerSource } from '../store/channel.js';
+import { registerChannel } from '../store/channel.js';
 import type { Database } from '../store/db.js';
 import { StoredSandboxState } from '../store/sandbox-state.js';
+import { registerSource } from '../store/source.js';
 
 const TENANT = 'default';
 const NAME = 'sandbox';

@@ -29,24 +29,41 @@ export interface OpenedSource {
 type Open<Settings> = (settings: Settings, policy: SourcePolicy, defaults: SourceDefaults) => Source;
 
 interface Kind {
+  /** The names of the settings that hold credentials. */
+  readonly secrets: readonly string[];
   readonly settings: z.ZodType;
   readonly open: Open<unknown>;
 }
 
 const KINDS: Readonly<Record<string, Kind>> = {
-  csv: kind(CSV_SETTINGS, ({ delimiter, ...settings }, policy, defaults) =>
+  csv: kind(['headers'], CSV_SETTINGS, ({ delimiter, ...settings }, policy, defaults) =>
     openFile(settings, csvFormat(delimiter), policy, defaults),
   ),
-  'http-json': kind(HTTP_JSON_SETTINGS, (settings, policy) => new HttpJsonSource(settings, policy)),
-  ndjson: kind(NDJSON_SETTINGS, (settings, policy, defaults) => openFile(settings, NDJSON, policy, defaults)),
-  nivoda: kind(NIVODA_SETTINGS, (settings, policy) => new NivodaSource(settings, policy)),
+  'http-json': kind(
+    ['headers'],
+    HTTP_JSON_SETTINGS,
+    (settings, policy) => new HttpJsonSource(settings, policy),
+  ),
+  ndjson: kind(['headers'], NDJSON_SETTINGS, (settings, policy, defaults) =>
+    openFile(settings, NDJSON, policy, defaults),
+  ),
+  nivoda: kind(['password'], NIVODA_SETTINGS, (settings, policy) => new NivodaSource(settings, policy)),
 };
 
 export const SOURCE_KINDS: readonly string[] = Object.keys(KINDS);
 
+/** Null when there is no such kind. */
+export function secretsOfSource(kindName: string): readonly string[] | null {
+  return findKind(kindName)?.secrets ?? null;
+}
+
+function findKind(kindName: string): Kind | undefined {
+  return Object.hasOwn(KINDS, kindName) ? KINDS[kindName] : undefined;
+}
+
 /** Throws INVALID_INPUT that names every fault of the kind, the settings and the policy. */
 export function openSource(kindName: string, config: unknown, defaults: SourceDefaults): OpenedSource {
-  const found = Object.hasOwn(KINDS, kindName) ? KINDS[kindName] : undefined;
+  const found = findKind(kindName);
   if (!found) throw unsound('source', [{ field: ['kind'], message: `is one of ${SOURCE_KINDS.join(', ')}` }]);
   if (typeof config !== 'object' || config === null || Array.isArray(config)) {
     throw unsound('source', [{ field: [], message: 'must be an object' }]);
@@ -62,8 +79,12 @@ export function openSource(kindName: string, config: unknown, defaults: SourceDe
   return { source: found.open(settings.data, policy, defaults), policy };
 }
 
-function kind<Settings>(settings: z.ZodType<Settings>, open: Open<Settings>): Kind {
-  return { settings, open: open as Open<unknown> };
+function kind<Settings>(
+  secrets: readonly string[],
+  settings: z.ZodType<Settings>,
+  open: Open<Settings>,
+): Kind {
+  return { secrets, settings, open: open as Open<unknown> };
 }
 
 function openFile(

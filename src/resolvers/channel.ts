@@ -1,4 +1,4 @@
-// Channels and sources: reading them, saving and testing channels. No credential is shown.
+// Channels: reading, saving and testing them. No credential is shown.
 
 import { Arg, Ctx, FieldResolver, Mutation, Query, Resolver, Root } from 'type-graphql';
 import { maskSettings, type Settings } from '../domain/settings.js';
@@ -9,12 +9,11 @@ import {
   ChannelTest,
   ChannelTestPayload,
   SaveChannelInput,
-  Source,
   TestChannelInput,
 } from '../schema/channel.js';
 import { JsonScalar } from '../schema/scalar.js';
 import { shape } from '../schema/shape.js';
-import { listChannels, listSources, type ChannelRow, type SourceRow } from '../store/channel.js';
+import { listChannels, type ChannelRow } from '../store/channel.js';
 import { requireChannelConfig, saveChannel } from '../store/channel-config.js';
 import { Needs } from './authorise.js';
 import type { Context } from './context.js';
@@ -26,12 +25,6 @@ export class ChannelResolver {
   @Query(() => [Channel], { description: 'Every sales channel, by name.' })
   async channels(@Ctx() { db, viewer }: Context): Promise<Channel[]> {
     return (await listChannels(db, viewer)).map(showChannel);
-  }
-
-  @Needs('READ')
-  @Query(() => [Source], { description: 'Every supplier source, by name.' })
-  async sources(@Ctx() { db, viewer }: Context): Promise<Source[]> {
-    return (await listSources(db, viewer)).map(showSource);
   }
 
   @FieldResolver(() => JsonScalar, { description: 'Its settings, with a mask for each credential.' })
@@ -75,11 +68,6 @@ export async function findChannelNode({ loaders }: Context, id: string): Promise
   return row && showChannel(row);
 }
 
-export async function findSourceNode({ loaders }: Context, id: string): Promise<Source | null> {
-  const row = await loaders.source.load(id);
-  return row && showSource(row);
-}
-
 export function showChannel(row: ChannelRow): Channel {
   const { id, name, kind, updatedAt, circuit, circuitOpenUntil, consecutive429 } = row;
   const availableTokens = availableTokensOf(row, new Date());
@@ -101,8 +89,4 @@ function availableTokensOf(row: ChannelRow, now: Date): number | null {
   }
   const seconds = Math.max(now.getTime() - bucketAt.getTime(), 0) / 1000;
   return Math.min(bucketCapacity, bucketTokens + seconds * bucketRestorePerS);
-}
-
-export function showSource({ id, name, kind, watermark, lastRunId }: SourceRow): Source {
-  return shape(Source, { id, name, kind, watermark, lastRunId });
 }

@@ -23,6 +23,8 @@ export interface Services {
   readonly alertFeed: AlertFeed;
   /** What the connectors know about the kinds of alert sink. */
   readonly alertSinkKinds: SettingKinds;
+  /** And about the kinds of source. */
+  readonly sourceKinds: SettingKinds;
 }
 
 export interface Context extends Services {

@@ -3,7 +3,7 @@
 import DataLoader from 'dataloader';
 import type { Viewer } from '../domain/viewer.js';
 import { findCatalogItems, type CatalogItemRow } from '../store/catalog-item.js';
-import { findChannels, findSources, type ChannelRow, type SourceRow } from '../store/channel.js';
+import { findChannels, type ChannelRow } from '../store/channel.js';
 import type { Database } from '../store/db.js';
 import {
   listRunEvents,
@@ -28,6 +28,7 @@ import {
   type RuleTargetRow,
   type TargetPageRequest,
 } from '../store/rule-target.js';
+import { findSources, type SourceRow } from '../store/source.js';
 import { findRulePreviews, type RulePreviewRow } from '../store/target-summary.js';
 
 /** A verb of the store that answers for many keys; a key it does not mention has no row. */

@@ -4,13 +4,14 @@ import { Arg, Ctx, ID, Query, Resolver } from 'type-graphql';
 import { Node } from '../schema/node.js';
 import { Needs } from './authorise.js';
 import { findCatalogItemNode } from './catalog-item.js';
-import { findChannelNode, findSourceNode } from './channel.js';
+import { findChannelNode } from './channel.js';
 import type { Context } from './context.js';
 import { findOpsRunNode } from './ops-run.js';
 import { findPipelineRunNode } from './pipeline-run.js';
 import { findPricingRuleNode } from './pricing-rule.js';
 import { findRuleRunNode } from './rule-run.js';
 import { findRuleTargetNode } from './rule-target.js';
+import { findSourceNode } from './source.js';
 
 type FindNode = (context: Context, id: string) => Promise<Node | null>;
 

@@ -6,7 +6,6 @@ import type { PartitionStatus } from '../domain/partition.js';
 import { allowedPipelineActions, type PipelineRunAction } from '../domain/pipeline-run.js';
 import { isAllowed } from '../domain/viewer.js';
 import type { RunRowOf } from '../events/run-row.js';
-import { Source } from '../schema/channel.js';
 import { After, First, type Connection, type CountedConnection } from '../schema/page.js';
 import {
   Partition,
@@ -16,6 +15,7 @@ import {
 } from '../schema/partition.js';
 import { PipelineRun, PipelineRunActionEnum, PipelineRunConnection } from '../schema/pipeline-run.js';
 import { shape } from '../schema/shape.js';
+import { Source } from '../schema/source.js';
 import {
   countPipelineRuns,
   listPipelineRuns,
@@ -24,9 +24,9 @@ import {
 } from '../store/pipeline-run.js';
 import { rejectedCursor } from '../store/rejected-record.js';
 import { Needs } from './authorise.js';
-import { showSource } from './channel.js';
 import { connect } from './connect.js';
 import type { Context } from './context.js';
+import { showSource } from './source.js';
 
 const RUNS_PER_PAGE = 20;
 const REJECTED_PER_PAGE = 50;

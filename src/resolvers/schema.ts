@@ -25,6 +25,7 @@ import { RuleRunResolver } from './rule-run.js';
 import { RuleTargetResolver } from './rule-target.js';
 import { RunResolver } from './run.js';
 import { ScheduleResolver } from './schedule.js';
+import { SourceResolver } from './source.js';
 import { StateMachineResolver } from './state-machine.js';
 import { WorkerResolver } from './worker.js';
 
@@ -69,6 +70,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       RuleTargetResolver,
       RunResolver,
       ScheduleResolver,
+      SourceResolver,
       StateMachineResolver,
       WorkerResolver,
     ],

@@ -3,15 +3,10 @@
 import type { OpenedSource } from '../connectors/source-registry.js';
 import type { SourceFailure } from '../connectors/source.js';
 import { AppError } from '../errors.js';
-import { readSourceConfig } from '../store/channel.js';
 import type { Database } from '../store/db.js';
+import type { SecretBox } from '../store/secret-box.js';
+import { readSourceConfig, type StoredSource } from '../store/source.js';
 import { ConnectorCache } from './connector-cache.js';
-
-export interface StoredSource {
-  readonly id: string;
-  readonly kind: string;
-  readonly config: unknown;
-}
 
 /** Throws INVALID_INPUT when the configuration cannot be used. */
 export type OpenSource = (stored: StoredSource) => OpenedSource;
@@ -19,9 +14,9 @@ export type OpenSource = (stored: StoredSource) => OpenedSource;
 export class PipelineSources {
   readonly #cache: ConnectorCache<OpenedSource>;
 
-  constructor(db: Database, open: OpenSource) {
+  constructor(db: Database, secrets: SecretBox, open: OpenSource) {
     this.#cache = new ConnectorCache(
-      async (id) => open({ id, ...(await readSourceConfig(db, id)) }),
+      async (id) => open(await readSourceConfig(db, secrets, id)),
       ({ source }) => source.close(),
     );
   }

@@ -109,25 +109,3 @@ export class ChannelTestPayload extends Payload {
   @Field(() => ChannelTest, { nullable: true, description: 'Null when no call could be made.' })
   test!: ChannelTest | null;
 }
-
-@ObjectType({
-  implements: Node,
-  simpleResolvers: true,
-  description: "A supplier's feed that fills the catalog.",
-})
-export class Source extends Node {
-  @Field(() => String, { description: 'What people call it.' })
-  name!: string;
-
-  @Field(() => String, { description: 'The technology behind it, e.g. http.' })
-  kind!: string;
-
-  @Field(() => DateTimeScalar, {
-    nullable: true,
-    description: 'Everything up to here is in the catalog; it moves only when a pipeline run completes.',
-  })
-  watermark!: Date | null;
-
-  @Field(() => ID, { nullable: true, description: 'The pipeline run that moved the watermark last.' })
-  lastRunId!: string | null;
-}

@@ -15,7 +15,7 @@ import type { Database } from './db.js';
 import type { SecretBox } from './secret-box.js';
 
 /** The tables that have such rows. */
-const SEALED_TABLES = ['channel', 'alert_sink'] as const;
+const SEALED_TABLES = ['channel', 'source', 'alert_sink'] as const;
 type SealedTable = (typeof SEALED_TABLES)[number];
 
 export interface SealedRow {

@@ -36,6 +36,7 @@ const FOR_WORKERS = new Set([
 /** What changes the tenant's own setup rather than a run. */
 const FOR_ADMINS = new Set([
   'Mutation.saveChannel',
+  'Mutation.saveSource',
   'Mutation.testChannel',
   'Mutation.savePricingRule',
   'Mutation.importCatalogItems',

@@ -7,7 +7,7 @@ import {
   retryFailedPartitions,
   startPipelineRun,
 } from '../../src/store/pipeline-run-control.js';
-import { registerSource } from '../../src/store/channel.js';
+import { registerSource } from '../../src/store/source.js';
 import { FeedWorld } from '../support/feed-world.js';
 
 let world: FeedWorld;

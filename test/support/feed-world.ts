@@ -11,7 +11,8 @@ import type { Work, WorkKind } from '../../src/runner/work.js';
 import type { FeedOptions } from '../../src/sandbox/feed/feed.js';
 import type { StockChanges } from '../../src/sandbox/feed/stock.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
-import { registerSource } from '../../src/store/channel.js';
+import { SecretBox } from '../../src/store/secret-box.js';
+import { registerSource } from '../../src/store/source.js';
 import type { Database } from '../../src/store/db.js';
 import { findViolations } from '../../src/store/doctor.js';
 import { listPartitions, type PartitionRow } from '../../src/store/partition.js';
@@ -46,7 +47,9 @@ export class PipelineWorker {
     // Retries come at once: tests wait for nothing.
     const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0, jitter: 0 };
     const defaults = { retry, callTimeoutMs, filesDir: null };
-    const sources = new PipelineSources(db, ({ kind, config }) => openSource(kind, config, defaults));
+    const sources = new PipelineSources(db, new SecretBox([]), ({ kind, config }) =>
+      openSource(kind, config, defaults),
+    );
     const options = { db, sources, leaseMs, log, retry, random: () => 0 };
     this.plans = new PipelinePlans(options);
     this.pages = new PipelinePages(options);

@@ -5,11 +5,12 @@ import { listTransitions, type Machine, type Transition } from '../../src/domain
 import type { TargetInput } from '../../src/domain/rule-target.js';
 import type { Role, Viewer } from '../../src/domain/viewer.js';
 import { ensureTenant } from '../../src/store/api-key.js';
-import { listChannels, listSources, registerChannel, registerSource } from '../../src/store/channel.js';
+import { listChannels, registerChannel } from '../../src/store/channel.js';
 import type { Database } from '../../src/store/db.js';
 import type { RuleRunRow } from '../../src/store/rule-run-row.js';
 import { savePricingRule, type PricingRuleInput } from '../../src/store/pricing-rule.js';
 import { createRuleRun, queueRuleRun, type NewRuleRun } from '../../src/store/rule-run.js';
+import { listSources, registerSource } from '../../src/store/source.js';
 import { fireEvent } from '../../src/store/transition.js';
 
 export interface Tenant {

@@ -69,6 +69,8 @@ CREATE TABLE "source" (
     "name" TEXT NOT NULL,
     "kind" TEXT NOT NULL,
     "config" JSONB NOT NULL DEFAULT '{}',
+    "secrets" TEXT,
+    "secrets_key_id" TEXT,
     "watermark" TIMESTAMPTZ(6),
     "last_run_id" UUID,
     "created_at" TIMESTAMPTZ(6) NOT NULL DEFAULT CURRENT_TIMESTAMP,

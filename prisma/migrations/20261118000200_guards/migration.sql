@@ -396,9 +396,12 @@ $$;
 CREATE FUNCTION pipeline_run_default_source() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO source (id, tenant_id, name, kind) VALUES (gen_random_uuid(), NEW.tenant_id, 'external', 'external')
-  ON CONFLICT (tenant_id, name) DO NOTHING;
-  SELECT id INTO NEW.source_id FROM source WHERE tenant_id = NEW.tenant_id AND name = 'external';
+  SELECT id INTO NEW.source_id FROM source WHERE tenant_id = NEW.tenant_id AND kind = 'external' LIMIT 1;
+  IF NOT FOUND THEN
+    INSERT INTO source (id, tenant_id, name, kind) VALUES (gen_random_uuid(), NEW.tenant_id, 'external', 'external')
+    ON CONFLICT (tenant_id, name) DO UPDATE SET name = excluded.name WHERE source.kind = 'external'
+    RETURNING id INTO NEW.source_id;
+  END IF;
   RETURN NEW;
 END
 $$;
@@ -533,6 +536,8 @@ ALTER TABLE worker_runs
   ADD CONSTRAINT worker_runs_counts CHECK (
     least(records_processed, records_duplicated, records_rejected, records_missing, attempts) >= 0),
   ADD CONSTRAINT worker_runs_times CHECK ((status IN ('completed', 'failed')) = (completed_at IS NOT NULL));
+
+ALTER TABLE source ADD CONSTRAINT source_secrets CHECK ((secrets IS NULL) = (secrets_key_id IS NULL));
 
 ALTER TABLE partition_progress ADD CONSTRAINT partition_progress_offset CHECK (next_offset >= 0);
 
