@@ -1,0 +1,226 @@
+// Consolidation batch by batch: shared by replicas, undone whole when it breaks, complete only when nothing waits.
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { CONSOLIDATION_BATCH } from '../../src/domain/pipeline-run.js';
+import {
+  completeIfDone,
+  consolidateBatch,
+  findConsolidatingRuns,
+  retryConsolidation,
+  type ConsolidatingRun,
+  type MappedBatch,
+} from '../../src/store/consolidation.js';
+import type { RawItem } from '../../src/store/raw-item.js';
+import { connect } from '../support/database.js';
+import { FeedWorld, type TestFeed } from '../support/feed-world.js';
+
+let world: FeedWorld;
+let feed: TestFeed;
+let run: ConsolidatingRun;
+
+beforeAll(async () => {
+  world = await FeedWorld.create();
+});
+afterAll(() => world.drop());
+beforeEach(async () => {
+  await world.db.query(
+    `UPDATE run_metadata SET status = 'CANCELLED' WHERE status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')`,
+  );
+  feed = await world.feed();
+  run = await consolidatingRun();
+});
+
+async function consolidatingRun(): Promise<ConsolidatingRun> {
+  const { id } = await world.start(feed, 'full');
+  await world.db.query('UPDATE run_metadata SET plan_began_at = started_at WHERE run_id = $1', [id]);
+  for (const status of ['WORKERS_RUNNING', 'CONSOLIDATING']) {
+    await world.db.query('UPDATE run_metadata SET status = $2 WHERE run_id = $1', [id, status]);
+  }
+  const runs = await findConsolidatingRuns(world.db, []);
+  return runs.find(({ runId }) => runId === id)!;
+}
+
+async function addRaw(count: number, from = 0): Promise<void> {
+  await world.db.query(
+    `INSERT INTO raw_item (source_id, external_id, run_id, payload, fetched_at)
+     SELECT $1, 'r' || lpad(n::text, 6, '0'), $2, jsonb_build_object('n', n), clock_timestamp()
+     FROM generate_series($3::int, $4::int) n`,
+    [feed.sourceId, run.runId, from, from + count - 1],
+  );
+}
+
+function map(items: readonly RawItem[]): MappedBatch {
+  return {
+    items: items.map(({ externalId }) => ({
+      externalId,
+      title: externalId,
+      unitAmount: 100,
+      costAmount: 100,
+      currency: 'EUR',
+      attributes: {},
+    })),
+    rejected: [],
+  };
+}
+
+function batch(overrides: Partial<Parameters<typeof consolidateBatch>[2]> = {}): Promise<number> {
+  return consolidateBatch(world.db, run, {
+    workerId: 'w1',
+    after: '',
+    onLocked: () => {},
+    map,
+    ...overrides,
+  });
+}
+
+const waiting = async (): Promise<number> => {
+  const [row] = await world.db.query<{ count: number }>(
+    'SELECT count(*)::int AS count FROM raw_item WHERE source_id = $1 AND consolidated_at IS NULL',
+    [feed.sourceId],
+  );
+  return row!.count;
+};
+
+describe('a batch', () => {
+  test('has 2,000 items, in order, from where the last one ended', async () => {
+    await addRaw(4_500);
+    const lasts: string[] = [];
+    let after = '';
+    const onLocked = (last: string): void => void lasts.push((after = last));
+    const counts = [
+      await batch({ onLocked }),
+      await batch({ after, onLocked }),
+      await batch({ after, onLocked }),
+    ];
+    expect(counts).toEqual([CONSOLIDATION_BATCH, CONSOLIDATION_BATCH, 500]);
+    expect(lasts).toEqual(['r001999', 'r003999', 'r004499']);
+    expect((await world.items(feed)).size).toBe(4_500);
+    expect(await waiting()).toBe(0);
+    expect(await world.find(run.runId)).toMatchObject({ recordsConsolidated: 4_500 });
+  });
+
+  test('that breaks is undone whole', async () => {
+    await addRaw(10);
+    const broken = batch({
+      map: (items) => ({
+        ...map(items),
+        items: map(items).items.map((item) => ({ ...item, currency: 'TOO LONG' })),
+      }),
+    });
+    await expect(broken).rejects.toThrow();
+    expect([await waiting(), (await world.items(feed)).size]).toEqual([10, 0]);
+    expect(await batch()).toBe(10);
+  });
+
+  test('keeps what it sets aside, with its reason', async () => {
+    await addRaw(3);
+    await batch({
+      map: (items) => ({
+        items: map(items).items.slice(1),
+        rejected: [{ externalId: items[0]!.externalId, reason: 'why not', json: '{}' }],
+      }),
+    });
+    expect(await waiting()).toBe(0);
+    expect(await world.find(run.runId)).toMatchObject({ recordsConsolidated: 2, recordsRejected: 1 });
+    expect(await world.rejected(run.runId)).toMatchObject([{ externalId: 'r000000', reason: 'why not' }]);
+  });
+});
+
+describe('several workers', () => {
+  test('share the items: nobody waits, nobody does what another does', async () => {
+    await addRaw(12_000);
+    const taken: string[][] = [];
+    const work = async (workerId: string): Promise<void> => {
+      const mine: string[] = [];
+      taken.push(mine);
+      const keep = (items: readonly RawItem[]): MappedBatch => {
+        mine.push(...items.map(({ externalId }) => externalId));
+        return map(items);
+      };
+      while ((await batch({ workerId, map: keep })) > 0);
+    };
+    await Promise.all(['a', 'b', 'c'].map(work));
+    expect(taken.flat()).toHaveLength(12_000);
+    expect(new Set(taken.flat()).size).toBe(12_000);
+    expect(await world.find(run.runId)).toMatchObject({ recordsConsolidated: 12_000 });
+  });
+
+  test('pass over what one of them holds; the run is not complete until that is done', async () => {
+    await addRaw(10);
+    const holder = await connect(world.database.url);
+    await holder.query('BEGIN');
+    await holder.query(`SELECT 1 FROM raw_item WHERE source_id = $1 AND external_id < 'r000004' FOR UPDATE`, [
+      feed.sourceId,
+    ]);
+    expect(await batch()).toBe(6);
+    expect(await batch()).toBe(0);
+    expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(false);
+    // Its process is killed: the database gives the rows back.
+    await holder.query('ROLLBACK');
+    await holder.end();
+    expect(await batch()).toBe(4);
+    expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
+    expect(await world.find(run.runId)).toMatchObject({ status: 'COMPLETED', recordsConsolidated: 10 });
+  });
+
+  test('complete it once', async () => {
+    const done = await Promise.all(
+      ['a', 'b', 'c', 'd'].map((worker) => completeIfDone(world.db, run.runId, worker)),
+    );
+    expect(done).toEqual([true, true, true, true]);
+    const lines = await world.lines(run.runId);
+    expect(lines.filter(({ type }) => type === 'pipeline_run.complete')).toHaveLength(1);
+    await world.expectSound(run.runId);
+  });
+});
+
+describe('what an earlier run left waiting', () => {
+  test('is consolidated by the next', async () => {
+    await addRaw(5);
+    await world.db.query(`UPDATE run_metadata SET status = 'CANCELLED' WHERE run_id = $1`, [run.runId]);
+    run = await consolidatingRun();
+    expect(await batch()).toBe(5);
+  });
+});
+
+describe('a run that breaks', () => {
+  test('is tried three times, then fails; the watermark stays, and it can be repeated', async () => {
+    const retry = { runId: run.runId, workerId: 'w1', message: 'it broke', delayMs: 0 };
+    for (const status of ['CONSOLIDATING', 'CONSOLIDATING', 'FAILED']) {
+      await retryConsolidation(world.db, retry);
+      expect(await world.find(run.runId)).toMatchObject({ status, error: 'it broke' });
+    }
+    expect(await world.watermark(feed)).toBeNull();
+    expect((await world.lines(run.runId)).map(({ type }) => type).slice(-4)).toEqual([
+      'pipeline_run.retry_consolidation',
+      'pipeline_run.retry_consolidation',
+      'pipeline_run.fail',
+      'pipeline_run.alert',
+    ]);
+    await world.expectSound(run.runId);
+  });
+
+  test('is not given up for breaks that were overcome', async () => {
+    const retry = { runId: run.runId, workerId: 'w1', message: 'it broke', delayMs: 0 };
+    for (let round = 0; round < 3; round += 1) {
+      await retryConsolidation(world.db, retry);
+      await retryConsolidation(world.db, retry);
+      await addRaw(1, round);
+      await batch();
+    }
+    expect(await world.find(run.runId)).toMatchObject({ status: 'CONSOLIDATING' });
+  });
+});
+
+test('thousands that a full run did not see are taken out, batch by batch', async () => {
+  await addRaw(5_000);
+  while ((await batch()) > 0);
+  expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
+  run = await consolidatingRun();
+  await world.db.query(
+    `UPDATE raw_item SET fetched_at = clock_timestamp() WHERE source_id = $1 AND external_id < 'r000300'`,
+    [feed.sourceId],
+  );
+  expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
+  expect(await world.find(run.runId)).toMatchObject({ status: 'COMPLETED', recordsDeleted: 4_700 });
+  expect((await world.items(feed)).size).toBe(300);
+});
