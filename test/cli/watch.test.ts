@@ -3,7 +3,8 @@ import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { connect } from '../support/database.js';
 import { TestApp } from '../support/app.js';
-import { makeRuleRun, seedWorld, targetsOf } from '../support/fixtures.js';
+import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
+import { makeRowIn, makeRuleRun, seedWorld, targetsOf } from '../support/fixtures.js';
 import { OpsSurface, surfaceOf } from '../ops/support.js';
 import { Cli } from './support.js';
 
@@ -79,10 +80,10 @@ test('a rule run: how far it is, at every change', async () => {
     id,
   });
   await watcher.says('QUEUED');
-  await client.query(`UPDATE rule_run SET status = 'CANCELLED' WHERE id = $1`, [id]);
+  expect(await Cli.run(app.url, ['cancel', id])).toMatchObject({ code: 0 });
   const { code, stdout } = await watcher.ended;
   expect(code).toBe(3);
-  expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^░{24} +0 % {2}CANCELLED/);
+  expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^█{24} 100 % {2}CANCELLED/);
 });
 
 test('a rule run with --events shows its ledger', async () => {
@@ -93,6 +94,17 @@ test('a rule run with --events shows its ledger', async () => {
   expect(code).toBe(3);
   for (const type of ['rule_run.create', 'rule_run.add_targets', 'rule_run.cancel'])
     expect(stdout).toContain(type);
+});
+
+test('a pipeline run: its partitions and records; cancel stops any kind', async () => {
+  const world = await seedWorld(app.db);
+  const { id } = await makeRowIn(app.db, world.home, pipelineRunMachine, 'CREATED');
+  const watcher = Cli.start(app.url, ['watch', id]);
+  await watcher.says('CREATED · 0 of 1 partitions · 0 records in · 0 consolidated');
+  expect(await Cli.run(app.url, ['cancel', id])).toMatchObject({ code: 0, stdout: `${id} is cancelled\n` });
+  const { code, stdout } = await watcher.ended;
+  expect(code).toBe(3);
+  expect(stdout).toContain('CANCELLED');
 });
 
 test('queue --wait ends with the run', async () => {
