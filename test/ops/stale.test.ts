@@ -189,6 +189,7 @@ describe('queued again', () => {
     const { db } = database;
     const late = { runId, workerId: 'worker-1', attempt: 1, status: 'success' as const, metadata: null };
     expect(await faultOf(finishOpsRun(db, viewerOf('default'), late))).toMatchObject({ code: 'CLAIM_LOST' });
+    await ops.append(runId, 'here again');
     expect(await ops.append(runId, 'began')).not.toBe(first);
     expect(await ops.run(runId)).toMatchObject({ status: 'running' });
   });
