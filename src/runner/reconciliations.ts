@@ -1,6 +1,7 @@
 // Reconciliation as a kind of work: a unit is one page of a run's applied targets, read from the channel in
 // bulk and compared, or, when no target is left, the report. Any process takes up where another stopped.
 
+import type { Channel, Failure } from '../connectors/channel.js';
 import type { OpenedChannel } from '../connectors/registry.js';
 import { findMismatches, MAX_IDLE_CLAIMS, type AppliedPrice } from '../domain/reconciliation.js';
 import { isExhausted, nextDelayMs, type RetryPolicy } from '../domain/retry-policy.js';
@@ -20,6 +21,7 @@ import {
   type ReconciliationClaim,
 } from '../store/reconciliation-work.js';
 import { repairMismatches } from '../store/reconciliation-repair.js';
+import { passGate } from './channel-gate.js';
 import type { ConnectorCache } from './connector-cache.js';
 import { LeaseKeeper } from './lease-keeper.js';
 import type { Log } from './log.js';
@@ -57,12 +59,8 @@ export class Reconciliations implements WorkKind {
   }
 }
 
-interface ReadFailure {
-  readonly kind: 'retryable' | 'permanent';
-  readonly code: string;
-  readonly message: string;
-  readonly retryAfterMs?: number;
-}
+/** Until the gate of a channel is asked again after it let nothing through. */
+const GATE_CLOSED_MS = 1_000;
 
 class ReconciliationWork implements Work {
   readonly leases = 1;
@@ -101,20 +99,49 @@ class ReconciliationWork implements Work {
     return page.length === 0 ? this.#finish() : this.#compare(opened, page, signal);
   }
 
+  /** Compares as much of the page as the channel's gate lets through now. */
   async #compare(
     { channel, policy }: OpenedChannel,
     page: readonly AppliedPrice[],
     signal: AbortSignal,
   ): Promise<WorkResult> {
-    const { db, log } = this.#options;
-    const ids = page.map(({ externalId }) => externalId);
-    let prices: ReadonlyMap<string, number>;
+    const { db, leaseMs } = this.#options;
+    const { workerId, channelId, isGuarded, throttles } = this.#claim;
+    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles };
+    const passage = await passGate(gate, page.length);
+    if (!passage) {
+      await returnReconciliation(db, this.#claim, { delayMs: GATE_CLOSED_MS, wasTried: false });
+      return 'success';
+    }
+    const part = page.slice(0, passage.items);
     try {
-      prices = await channel.fetchPrices(ids, this.#claim.currency, signal);
+      const read = await this.#read(channel, part, signal);
+      // A page is one read: there are no further calls to stop.
+      passage.note([{ externalId: '', outcome: 'prices' in read ? { kind: 'applied' } : read }], () => {});
+      return 'prices' in read
+        ? await this.#record(part, read.prices)
+        : await this.#tryLater(read, policy.retry);
+    } finally {
+      await passage.leave(part.length);
+    }
+  }
+
+  async #read(
+    channel: Channel,
+    page: readonly AppliedPrice[],
+    signal: AbortSignal,
+  ): Promise<{ readonly prices: ReadonlyMap<string, number> } | Failure> {
+    const ids = page.map(({ externalId }) => externalId);
+    try {
+      return { prices: await channel.fetchPrices(ids, this.#claim.currency, signal) };
     } catch (error) {
       if (signal.aborted) throw error;
-      return this.#tryLater(failureOf(error), policy.retry);
+      return failureOf(error);
     }
+  }
+
+  async #record(page: readonly AppliedPrice[], prices: ReadonlyMap<string, number>): Promise<WorkResult> {
+    const { db, log } = this.#options;
     const found = findMismatches(page, prices);
     const superseded = await findSuperseded(
       db,
@@ -136,14 +163,15 @@ class ReconciliationWork implements Work {
     return 'success';
   }
 
-  async #tryLater(failure: ReadFailure, retry: RetryPolicy): Promise<WorkResult> {
+  async #tryLater(failure: Failure, retry: RetryPolicy): Promise<WorkResult> {
     const { db, random = Math.random } = this.#options;
     const { attempts } = this.#claim;
     const isHopeless =
       failure.kind === 'permanent' || isExhausted(retry, attempts) || attempts >= MAX_IDLE_CLAIMS;
     if (isHopeless) return this.#giveUp(failure);
     const throttled = failure.code === 'RATE_LIMITED';
-    const delayMs = failure.retryAfterMs ?? nextDelayMs(retry, attempts, throttled, random);
+    const named = failure.kind === 'retryable' ? failure.retryAfterMs : undefined;
+    const delayMs = named ?? nextDelayMs(retry, attempts, throttled, random);
     await returnReconciliation(db, this.#claim, { delayMs, wasTried: true });
     return 'failure';
   }
@@ -155,8 +183,8 @@ class ReconciliationWork implements Work {
 }
 
 /** The details of a connector's error are those of the call that failed. */
-function failureOf(error: unknown): ReadFailure {
+function failureOf(error: unknown): Failure {
   const unknown = { kind: 'retryable', code: 'UPSTREAM' } as const;
   const message = error instanceof Error ? error.message : String(error);
-  return { ...unknown, ...(error instanceof AppError ? error.details : null), message };
+  return { ...unknown, ...(error instanceof AppError ? error.details : null), message } as Failure;
 }

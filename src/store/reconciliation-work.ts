@@ -16,6 +16,10 @@ export interface ReconciliationClaim {
   readonly channelId: string;
   /** Changes with the channel's configuration. */
   readonly channelVersion: string;
+  /** Whether the channel's row has limits of its own to keep: a budget, or throttled answers. */
+  readonly isGuarded: boolean;
+  /** Throttled answers of the channel in a row. */
+  readonly throttles: number;
   readonly currency: string;
   readonly position: string;
   /** Claims since the last progress, this one included. */
@@ -48,7 +52,9 @@ export async function claimReconciliation(
        SELECT id FROM reconciliation WHERE lease_owner IS NULL AND next_attempt_at <= clock_timestamp()
        ORDER BY trigger = 'manual' DESC, next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED))
      RETURNING work.id, work.run_id AS "runId", work.tenant_id AS "tenantId", work.trigger, work.actor, work.repair,
-       channel.id AS "channelId", channel.updated_at::text AS "channelVersion", run.currency,
+       channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
+       (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
+       channel.consecutive_429 AS throttles, run.currency,
        work.position::text AS position, work.attempts, work.lease_owner AS "workerId", work.lease_epoch AS epoch`,
     [workerId, leaseMs],
   );

@@ -8,7 +8,7 @@ export class PriceBook {
   readonly prices = new Map<string, number>();
   reads = 0;
   /** Given to a read instead of prices, when it is not null. */
-  fault: () => ScriptedReply | Promise<ScriptedReply> | null = () => null;
+  fault: () => ScriptedReply | null | Promise<ScriptedReply | null> = () => null;
   #server!: ScriptedServer;
 
   static async start(): Promise<PriceBook> {
@@ -19,12 +19,13 @@ export class PriceBook {
     return book;
   }
 
-  /** Makes the channel `name` of tenant `default` one of this book. */
-  async serve(db: Database, name: string): Promise<void> {
+  /** Makes the channel `name` of tenant `default` one of this book, with this policy and nothing remembered. */
+  async serve(db: Database, name: string, policy: object = {}): Promise<void> {
     await db.query(
-      `UPDATE channel SET kind = 'http', config = $2, updated_at = clock_timestamp()
+      `UPDATE channel SET kind = 'http', config = $2, updated_at = clock_timestamp(),
+         bucket_tokens = NULL, bucket_capacity = NULL, bucket_restore_per_s = NULL, bucket_at = NULL
        WHERE tenant_id = 'default' AND name = $1`,
-      [name, JSON.stringify(batchForm(this.#server.origin))],
+      [name, JSON.stringify({ ...batchForm(this.#server.origin), policy })],
     );
   }
 

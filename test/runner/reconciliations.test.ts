@@ -70,6 +70,11 @@ async function reconcile(runId: string, repair = false): Promise<ReconciliationR
   return (await reportsOf(runId))[0]!;
 }
 
+function askToSetBack(runId: string, targetId: string) {
+  const request = { runId, targetIds: [targetId], onConflict: 'SKIP', idempotencyKey: null } as const;
+  return rollBackRuleRun(database.db, world.home.viewer, request);
+}
+
 const linesOfType = async (runId: string, type: string) =>
   (await linesOf(database.db, runId)).filter((line) => line.type === `automation.reconciliation.${type}`);
 
@@ -186,6 +191,41 @@ describe('a channel that does not give its prices', () => {
   });
 });
 
+describe('the gate of the channel', () => {
+  test('lets no more through than its rate allows, and what is left over waits', async () => {
+    const runId = await applied(30, 'paced');
+    await book.serve(database.db, 'shop', { rateLimit: { perSecond: 0.001, burst: 12 } });
+    await ask(runId);
+    const kind = makeKind();
+    await (await claimOf(kind)).process(NEVER);
+    await (await claimOf(kind)).process(NEVER);
+    expect(book.reads).toBe(2);
+    const [row] = await database.db.query('SELECT checked, attempts FROM reconciliation WHERE run_id = $1', [
+      runId,
+    ]);
+    expect(row).toEqual({ checked: 12, attempts: 0 });
+    expect(await kind.nextDueMs()).toBeGreaterThan(0);
+  });
+
+  test('is shut while the circuit is open, and throttled reads open it', async () => {
+    const runId = await applied(3, 'throttled');
+    await book.serve(database.db, 'shop', { circuit: { toleratedThrottles: 0, openMs: HOUR } });
+    book.fault = () => ({ status: 429, headers: { 'retry-after': '0' } });
+    await ask(runId);
+    const kind = makeKind();
+    await (await claimOf(kind)).process(NEVER);
+    const [channel] = await database.db.query(
+      `SELECT circuit FROM channel WHERE tenant_id = 'default' AND name = 'shop'`,
+    );
+    expect(channel).toEqual({ circuit: 'OPEN' });
+    await (await claimOf(kind)).process(NEVER);
+    expect(book.reads).toBe(1);
+    await database.db.query(
+      `UPDATE channel SET circuit = 'CLOSED', circuit_open_until = NULL, consecutive_429 = 0`,
+    );
+  });
+});
+
 describe('what is no mismatch', () => {
   test('a price that a later run has set', async () => {
     const first = await applied(3, 'again');
@@ -205,14 +245,24 @@ describe('what is no mismatch', () => {
   test('a price that is being set back', async () => {
     const runId = await applied(3, 'undone');
     const [target] = (await targetsIn(database.db, runId)).values();
-    await rollBackRuleRun(database.db, world.home.viewer, {
-      runId,
-      targetIds: [target!.id],
-      onConflict: 'SKIP',
-      idempotencyKey: null,
-    });
+    await askToSetBack(runId, target!.id);
     book.prices.set(target!.externalId, 1);
     expect(await reconcile(runId)).toMatchObject({ totalChecked: 2, mismatches: 0 });
+    await database.db.query('UPDATE rule_run SET paused = true WHERE id = $1', [runId]);
+  });
+
+  test('a price that was set back while it was read', async () => {
+    const runId = await applied(2, 'meanwhile');
+    book.fault = async () => {
+      book.fault = () => null;
+      book.prices.set('meanwhile-1', 1);
+      book.prices.set('meanwhile-2', 1);
+      const [first] = (await targetsIn(database.db, runId)).values();
+      await askToSetBack(runId, first!.id);
+      return null;
+    };
+    const { mismatches, details } = await reconcile(runId);
+    expect([mismatches, details.map(({ externalId }) => externalId)]).toEqual([1, ['meanwhile-2']]);
     await database.db.query('UPDATE rule_run SET paused = true WHERE id = $1', [runId]);
   });
 });
