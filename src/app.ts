@@ -187,9 +187,9 @@ export class App {
   }
 
   async #startServer({ db, listener, channels, sources, metrics }: Parts): Promise<void> {
-    const { role, http, stuckMs } = this.#config;
+    const { role, http, stuckMs, progressIntervalMs } = this.#config;
     const { secrets, kinds: channelKinds } = channels;
-    const feed = new RunFeed(db, listener, { log: this.#log });
+    const feed = new RunFeed(db, listener, { log: this.#log, progressIntervalMs });
     const alertFeed = new AlertFeed(db, listener, { log: this.#log });
     this.#stops.push(async () => {
       feed.stop();
@@ -212,7 +212,9 @@ export class App {
       host: http.host,
       port: http.port,
     });
-    this.#stops.push(() => this.#server!.stop());
+    const server = this.#server;
+    listener.onKeyChange((keyId) => void server.keyChanged(keyId));
+    this.#stops.push(() => server.stop());
   }
 
   /** What some replica does by the clock. */

@@ -27,6 +27,8 @@ export interface Config {
   readonly retry: { readonly baseMs: number; readonly maxMs: number; readonly throttleBaseMs: number };
   readonly callTimeoutMs: number;
   readonly leaseMs: number;
+  /** Least time between two states of a run that a subscriber is shown. */
+  readonly progressIntervalMs: number;
   readonly staleClaimMs: number;
   /** How long a worker of an ops run may be silent. */
   readonly staleRunMs: number;
@@ -123,6 +125,7 @@ const VARIABLES = {
   RUNLEDGER_THROTTLE_BASE_MS: integer(1, DAY_MS),
   RUNLEDGER_CALL_TIMEOUT_MS: integer(1, DAY_MS),
   RUNLEDGER_LEASE_MS: integer(1, DAY_MS),
+  RUNLEDGER_PROGRESS_INTERVAL_MS: integer(1, 60_000),
   RUNLEDGER_STALE_CLAIM_MS: integer(1, DAY_MS),
   RUNLEDGER_STALE_RUN_MS: integer(1, DAY_MS),
   RUNLEDGER_CIRCUIT_OPEN_MS: integer(1, DAY_MS),
@@ -205,6 +208,7 @@ function assemble(values: Values): Config {
     }),
     callTimeoutMs: values.RUNLEDGER_CALL_TIMEOUT_MS ?? 60_000,
     leaseMs: values.RUNLEDGER_LEASE_MS ?? 120_000,
+    progressIntervalMs: values.RUNLEDGER_PROGRESS_INTERVAL_MS ?? 100,
     staleClaimMs: values.RUNLEDGER_STALE_CLAIM_MS ?? 300_000,
     staleRunMs: values.RUNLEDGER_STALE_RUN_MS ?? 1_800_000,
     circuitOpenMs: values.RUNLEDGER_CIRCUIT_OPEN_MS ?? 60_000,

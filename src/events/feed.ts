@@ -9,7 +9,8 @@ import type { RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
 import { readLedger, type RunEventRow } from '../store/ledger.js';
-import { findRunHead, readRunHeads, type RunHead } from '../store/run.js';
+import { findRunHead, readRunHeads, readRunHeadsSince, type RunHead } from '../store/run.js';
+import { HeardBells } from './heard-bells.js';
 import type { BellListener } from './listener.js';
 import { whenAvailable } from './patience.js';
 import { RunLog } from './run-log.js';
@@ -32,15 +33,20 @@ const DEFAULT_PROGRESS_INTERVAL_MS = 100;
 const DEFAULT_BACKSTOP_MS = 15_000;
 const DEFAULT_PAGE_SIZE = 100;
 const DEFAULT_MAX_UNREAD_RUNS = 10_000;
+/** Lines are stamped before they are committed: one may be this much older than its bell. */
+const LONGEST_TRANSACTION_MS = 30_000;
 
 export class RunFeed {
   private readonly logs = new Map<string, RunLog>();
   private readonly states: RunStates;
   private readonly backstop: NodeJS.Timeout;
+  private readonly bells = new HeardBells();
   private readonly forget: readonly (() => void)[];
   private currentLook = Promise.resolve();
   private nextLook: Promise<void> | null = null;
   private stopped = false;
+  /** The listener was away, and boards may have missed something. */
+  private wasAway = false;
 
   constructor(
     private readonly db: Database,
@@ -53,10 +59,17 @@ export class RunFeed {
     });
     this.forget = [
       listener.onBell((head) => this.hear(head)),
-      listener.onReconnect(() => void this.lookAgain()),
+      listener.onReconnect(() => {
+        this.wasAway = true;
+        void this.lookAgain();
+      }),
     ];
-    this.backstop = setInterval(() => void this.lookAgain(), options.backstopMs ?? DEFAULT_BACKSTOP_MS);
+    this.backstop = setInterval(() => void this.lookAgain(), this.backstopMs);
     this.backstop.unref();
+  }
+
+  private get backstopMs(): number {
+    return this.options.backstopMs ?? DEFAULT_BACKSTOP_MS;
   }
 
   /** Every ledger line of the run after `after`: first those that are there, then each as it is written. */
@@ -129,23 +142,45 @@ export class RunFeed {
   }
 
   private hear(head: RunHead): void {
+    this.bells.note(head);
     this.logs.get(head.id)?.hear(head.seq);
     this.states.hear(head);
   }
 
   private async findMissed(): Promise<void> {
-    const known = this.states.watched();
-    for (const [id, log] of this.logs) known.set(id, Math.min(log.lastSeq, known.get(id) ?? Infinity));
-    if (known.size === 0) return;
     try {
-      const heads = await whenAvailable(
-        () => readRunHeads(this.db, [...known.keys()]),
-        () => !this.stopped,
-      );
-      for (const head of heads) if (head.seq > known.get(head.id)!) this.hear(head);
+      await Promise.all([this.findMissedByRun(), this.findMissedByTenant()]);
     } catch (err) {
       this.options.log.error({ err }, 'lost bells could not be looked for');
     }
+  }
+
+  private async findMissedByRun(): Promise<void> {
+    const known = this.states.watched();
+    for (const [id, log] of this.logs) known.set(id, Math.min(log.lastSeq, known.get(id) ?? Infinity));
+    if (known.size === 0) return;
+    const heads = await this.ask(() => readRunHeads(this.db, [...known.keys()]));
+    for (const head of heads) if (head.seq > known.get(head.id)!) this.hear(head);
+  }
+
+  /** For boards: any run may be one that nobody here has heard of. */
+  private async findMissedByTenant(): Promise<void> {
+    const now = performance.now();
+    const silenceMs = now - this.bells.caughtUpAt;
+    // While bells come in, none has been lost: the database delivers all of them, in order.
+    if (!this.wasAway && silenceMs < this.backstopMs) return;
+    this.wasAway = false;
+    const sinceMs = silenceMs + LONGEST_TRANSACTION_MS;
+    const tenantIds = this.states.boardTenants();
+    if (tenantIds.length > 0) {
+      const heads = await this.ask(() => readRunHeadsSince(this.db, tenantIds, sinceMs));
+      for (const head of heads) if (this.bells.isNews(head)) this.hear(head);
+    }
+    this.bells.catchUp(now, now - sinceMs);
+  }
+
+  private ask<T>(work: () => Promise<T>): Promise<T> {
+    return whenAvailable(work, () => !this.stopped);
   }
 }
 

@@ -1,5 +1,5 @@
 // Hears the database's doorbell: one LISTEN connection per process, kept for as long as the process runs. What
-// it tells is that a run or an alert has news, never what the news is. Bells are lost while the connection is away;
+// it tells is that a run, an alert or a key has news, never what the news is. Bells are lost while the connection is away;
 // `onReconnect` says when to look again. The only importer of pg-listen. Called by app, feed and, through app,
 // the runner.
 
@@ -33,6 +33,7 @@ const shared = {
 const payloadSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.enum(RUN_KINDS), seq: z.number().int(), ...shared }),
   z.object({ kind: z.literal('ALERT'), ...shared }),
+  z.object({ kind: z.literal('KEY'), ...shared }),
 ]);
 
 type Bell = z.infer<typeof payloadSchema>;
@@ -67,6 +68,12 @@ export class BellListener {
   onAlert(handle: (tenantId: string) => void): () => void {
     this.emitter.on('alert', handle);
     return () => this.emitter.off('alert', handle);
+  }
+
+  /** The API key of this id was revoked, or given another role. */
+  onKeyChange(handle: (keyId: string) => void): () => void {
+    this.emitter.on('key', handle);
+    return () => this.emitter.off('key', handle);
   }
 
   onReconnect(handle: () => void): () => void {
@@ -179,6 +186,7 @@ export class BellListener {
   private tell(bell: Bell): void {
     this.emitter.emit('lag', Date.now() - bell.at);
     if (bell.kind === 'ALERT') return void this.emitter.emit('alert', bell.tenant);
+    if (bell.kind === 'KEY') return void this.emitter.emit('key', bell.id);
     const { kind, id, seq, tenant: tenantId } = bell;
     this.emitter.emit('bell', { kind, id, seq, tenantId } satisfies RunHead);
   }

@@ -28,6 +28,8 @@ export class RunLog {
   private pages: readonly LedgerPage[] = [];
   /** The highest seq that is known to exist. */
   private newest: number;
+  /** Before the first read, a line may have come, and its bell gone by, that nobody knows of. */
+  private isKnown = false;
 
   constructor(
     private readonly head: RunHead,
@@ -59,7 +61,7 @@ export class RunLog {
   pageAfter(cursor: number): LedgerPage | null {
     const page = this.pages.find(({ after, upTo }) => after <= cursor && cursor < upTo);
     if (page) return page;
-    if (cursor < this.newest) void this.load(cursor);
+    if (cursor < this.newest || !this.isKnown) void this.load(cursor);
     return null;
   }
 
@@ -91,6 +93,7 @@ export class RunLog {
       // A page that is not full had all there was: what is missing below `newest` was taken away by retention.
       const upTo = rows.length < pageSize ? Math.max(last, newest) : last;
       this.newest = Math.max(this.newest, upTo);
+      this.isKnown = true;
       this.pages = [{ after, rows, upTo }, ...this.pages].slice(0, PAGES_KEPT);
     } catch (error) {
       this.failAt(after, error);

@@ -71,6 +71,10 @@ export class RunStates {
     if (this.states.has(run.id) || this.boards.has(run.tenantId)) this.mark(this.stateOf(run));
   }
 
+  boardTenants(): string[] {
+    return [...this.boards.keys()];
+  }
+
   /** The newest seq shown of each run that somebody watches by itself. */
   watched(): Map<string, number> {
     const watched = [...this.states.values()].filter(({ watchers }) => watchers.size > 0);

@@ -36,3 +36,18 @@ export async function findRunHead(
 export async function readRunHeads(db: Database, ids: readonly string[]): Promise<RunHead[]> {
   return db.query<RunHead & Record<string, unknown>>(HEADS, [ids.filter(isUuid)]);
 }
+
+/** Where the runs stand that got ledger lines in the last `ms` milliseconds, by the database's clock. */
+export async function readRunHeadsSince(
+  db: Database,
+  tenantIds: readonly string[],
+  ms: number,
+): Promise<RunHead[]> {
+  return db.query<RunHead & Record<string, unknown>>(
+    `SELECT run_kind AS kind, run_id AS id, tenant_id AS "tenantId", max(seq) AS seq
+     FROM run_event
+     WHERE created_at > clock_timestamp() - $2 * interval '1 millisecond' AND tenant_id = ANY($1)
+     GROUP BY 1, 2, 3`,
+    [tenantIds, ms],
+  );
+}

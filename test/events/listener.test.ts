@@ -1,6 +1,7 @@
 // The listener hears bells, comes back after it was cut, and goes when it is told to.
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { BellListener, type ListenerOptions } from '../../src/events/listener.js';
+import { createApiKey, findViewerByKey, revokeApiKey } from '../../src/store/api-key.js';
 import type { RunHead } from '../../src/store/run.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeRuleRun, seedWorld, type World } from '../support/fixtures.js';
@@ -52,6 +53,21 @@ test('a bell says which run of whom has news, and up to where', async () => {
   const { id } = await makeRuleRun(database.db, world.other, { targets: [] });
   expect(await bell).toEqual({ kind: 'RULE', id, seq: 1, tenantId: 'other' });
   expect(listener.isHealthy).toBe(true);
+});
+
+test('a key that is revoked rings, one that is used does not', async () => {
+  const listener = await start();
+  const heard: string[] = [];
+  const done = new Promise<void>((resolve) =>
+    listener.onKeyChange((id) => heard.push(id) === 2 && resolve()),
+  );
+  const make = (name: string) => createApiKey(database.db, { tenantId: 'default', name, role: 'VIEWER' });
+  const [used, revoked, promoted] = [await make('used'), await make('revoked'), await make('promoted')];
+  await findViewerByKey(database.db, used.secret);
+  await revokeApiKey(database.db, 'default', revoked.key.id);
+  await database.db.query(`UPDATE api_key SET role = 'ADMIN' WHERE id = $1`, [promoted.key.id]);
+  await done;
+  expect(heard).toEqual([revoked.key.id, promoted.key.id]);
 });
 
 test('whatever else is shouted on the channel is passed over', async () => {

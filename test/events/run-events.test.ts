@@ -1,6 +1,8 @@
 // runEvents: what a subscriber gets is the ledger, whole and in order, whatever happens meanwhile.
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
+import type { Database } from '../../src/store/db.js';
+import type { RunHead } from '../../src/store/run.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeRow, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { publicRunId } from '../../src/domain/run.js';
@@ -114,6 +116,32 @@ test('a bell that never came is made up for by looking now and then', async () =
   }
 });
 
+test('a line that comes between the look at the run and the first read is not waited for in vain', async () => {
+  const runId = await newRun();
+  const bell: { ring?: (head: RunHead) => void } = {};
+  const listener = {
+    onBell: (ring: (head: RunHead) => void) => {
+      bell.ring = ring;
+      return () => {};
+    },
+    onReconnect: () => () => {},
+  };
+  // The bell rings while the answer, already out of date, is on its way.
+  const slow = Object.create(database.db) as Database;
+  slow.query = async (text, values) => {
+    const rows = await database.db.query(text, values);
+    if (text.includes('UNION ALL')) {
+      await appendLines(database.db, runId, 1);
+      bell.ring!({ kind: 'RULE', id: runId, tenantId: 'default', seq: 3 });
+    }
+    return rows as never;
+  };
+  const feed = new RunFeed(slow, listener, { log: silentLog, backstopMs: 1_000_000 });
+  const events = await feed.runEvents(world.home.viewer, runId, 2);
+  expect((await take(events)).seq).toBe(3);
+  feed.stop();
+});
+
 test('several feeds, as in several processes, tell the same', async () => {
   const lives = await Promise.all([start(), start(), start()]);
   const runId = await newRun();
@@ -151,11 +179,13 @@ test('one who does not read keeps nobody waiting, and gets the rest when it does
   expect(await readToEnd(slow)).toEqual(ledger.slice(1));
 });
 
-test.each([pipelineRunMachine, opsRunMachine])('a $title has its events too', async (machine) => {
+test.each([
+  ['PIPELINE', pipelineRunMachine],
+  ['OPS', opsRunMachine],
+] as const)('a run of kind %s has its events too', async (kind, machine) => {
   const { feed } = await start();
   const { id } = await makeRow(database.db, world.home, machine);
-  const publicId = machine === opsRunMachine ? publicRunId('OPS', id) : id;
-  const events = await feed.runEvents(world.home.viewer, publicId, 0);
+  const events = await feed.runEvents(world.home.viewer, publicRunId(kind, id), 0);
   expect(await take(events)).toMatchObject({ runId: id, seq: 1, type: `${machine.name}.create` });
 });
 

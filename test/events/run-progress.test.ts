@@ -176,6 +176,34 @@ test('a board shows the changed runs of its tenant, kind and project, and no oth
   expect(await waiting).toEqual({ done: true, value: undefined });
 });
 
+test('a board is shown what changed while the listener was away, and only that', async () => {
+  const { feed, listener } = await start({ progressIntervalMs: 1, backstopMs: 1_000_000 });
+  const board = feed.runChanges(world.home.viewer, { projectId: 'away' });
+  const known = await makeRuleRun(database.db, world.home, { targets: [], projectId: 'away' });
+  expect((await take(board)).run.id).toBe(known.id);
+  const back = new Promise<void>((resolve) => listener.onReconnect(resolve));
+  await cutListeners(database.db);
+  const missed = await makeRuleRun(database.db, world.home, { targets: [], projectId: 'away' });
+  await back;
+  expect((await take(board)).run.id).toBe(missed.id);
+  const last = await makeRuleRun(database.db, world.home, { targets: [], projectId: 'away' });
+  expect((await take(board)).run.id).toBe(last.id);
+});
+
+test('a board that hears no bells at all is shown each change once', async () => {
+  const deaf = { onBell: () => () => {}, onReconnect: () => () => {} };
+  const feed = new RunFeed(database.db, deaf, { log: silentLog, backstopMs: 20, progressIntervalMs: 1 });
+  try {
+    const board = feed.runChanges(world.home.viewer, { projectId: 'deaf' });
+    for (let round = 0; round < 3; round += 1) {
+      const { id } = await makeRuleRun(database.db, world.home, { targets: [], projectId: 'deaf' });
+      expect((await take(board)).run.id).toBe(id);
+    }
+  } finally {
+    feed.stop();
+  }
+});
+
 test('a board that is not read keeps one state per run, and is closed when there are too many', async () => {
   const { feed } = await start({ progressIntervalMs: 1, maxUnreadRuns: 500 });
   const board = feed.runChanges(world.home.viewer, { projectId: 'crowd' });
