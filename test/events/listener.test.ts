@@ -116,7 +116,7 @@ test('a connection that is lost before it listens does not end it', async () => 
 
 test('a connection that died in silence is noticed by asking, and replaced', async () => {
   const proxy = await DatabaseProxy.start(database.url);
-  const listener = await start({ url: proxy.url, checkMs: 100, checkTimeoutMs: 50 });
+  const listener = await start({ url: proxy.url, checkMs: 200, checkTimeoutMs: 1000 });
   const back = reconnected(listener);
   proxy.silence();
   await back;
