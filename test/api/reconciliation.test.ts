@@ -1,7 +1,7 @@
 // Reconciliation over HTTP, against the sandbox: its `drift-…` items read back another price than was written.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, TestApp, until } from '../support/app.js';
-import { makeQueuedRun, seedWorld } from '../support/fixtures.js';
+import { makeRuleRun, seedWorld } from '../support/fixtures.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -107,14 +107,13 @@ describe('reconcileRuleRun', () => {
 
   test('refuses a run of which nothing is applied, and an id of nothing', async () => {
     const { home } = await seedWorld(app.db);
-    const { id } = await makeQueuedRun(app.db, home, { channelId: home.channelId });
-    await app.db.query('UPDATE rule_run SET paused = true WHERE id = $1', [id]);
+    const { id } = await makeRuleRun(app.db, home);
     const { report, userErrors } = await reconcile({ runId: id });
     expect(report).toBeNull();
     expect(userErrors).toMatchObject([
       {
         code: 'ILLEGAL_TRANSITION',
-        details: { event: 'reconcile', from: 'QUEUED', allowed: ['start', 'cancel'] },
+        details: { event: 'reconcile', from: 'PREVIEW', allowed: ['queue', 'cancel'] },
       },
     ]);
     expect(await reconcile({ runId: 'no' })).toMatchObject({
