@@ -11,32 +11,39 @@ const root = dirname(fileURLToPath(import.meta.url));
 const LAYERS = {
   errors: [],
   domain: [],
+  tracing: [],
+  redaction: [],
   config: ['errors'],
   postgres: ['errors'],
-  store: ['domain', 'errors'],
-  connectors: ['domain', 'errors'],
+  store: ['domain', 'errors', 'tracing', 'redaction'],
+  connectors: ['domain', 'errors', 'tracing'],
   sandbox: ['domain', 'errors'],
   schema: ['domain', 'errors'],
   events: ['store', 'domain', 'errors'],
-  resolvers: ['schema', 'events', 'store', 'domain', 'errors'],
-  runner: ['store', 'connectors', 'domain', 'errors'],
-  server: ['resolvers', 'schema', 'events', 'store', 'domain', 'errors'],
-  cli: ['store', 'postgres', 'config', 'domain', 'errors'],
+  resolvers: ['schema', 'events', 'store', 'domain', 'errors', 'tracing'],
+  runner: ['store', 'connectors', 'domain', 'errors', 'tracing'],
+  server: ['resolvers', 'schema', 'events', 'store', 'domain', 'errors', 'tracing'],
+  client: ['domain'],
+  cli: ['client', 'store', 'postgres', 'config', 'domain', 'errors', 'redaction'],
   app: 'anything',
   main: 'anything',
 };
 
 /** Layers that import no package, not even Node's. */
-const PURE = ['domain', 'errors'];
+const PURE = ['domain', 'errors', 'redaction', 'tracing'];
 
 /** Where in src a package, or a folder of generated code, may be imported. */
 const PACKAGE_HOMES = [
   { name: /^pg$/, homes: ['store', 'postgres'] },
   { name: /^@prisma\//, homes: ['store'] },
   { name: /^src\/store\/prisma\//, homes: ['store'] },
+  { name: /^@opentelemetry\//, homes: ['app/open-telemetry'] },
   { name: /^pg-listen$/, homes: ['events/listener'] },
   { name: /^type-graphql$/, homes: ['schema', 'resolvers'] },
 ];
+
+/** src/client runs in browsers: it imports this package, and of the rest of src only types. */
+const CLIENT_PACKAGE = 'graphql-ws/client';
 
 /** Who may read the environment. */
 const ENVIRONMENT_READERS = ['src/main.ts', 'src/cli/**'];
@@ -50,7 +57,7 @@ function placeInSrc(path) {
 const layerOf = (place) => place.split('/')[0];
 
 /** What is wrong with importing `source` into the file at `path`, or null. */
-function findFault(path, source) {
+function findFault(path, source, isType) {
   const from = placeInSrc(path);
   if (from === null) return null;
   const layer = layerOf(from);
@@ -63,6 +70,9 @@ function findFault(path, source) {
   if (home && !home.some((place) => from === place || from.startsWith(`${place}/`))) {
     return `${source} may be imported in src/${home.join(' and src/')} only`;
   }
+  if (layer === 'client' && !isType && source !== CLIENT_PACKAGE && layerOf(target ?? '') !== 'client') {
+    return `client runs in browsers, so it may not import ${source}, or only its types`;
+  }
   if (!isRelative) return PURE.includes(layer) ? `${layer} imports no packages` : null;
   if (target === null) return 'src imports nothing from outside src';
   const isAllowed = allowed === 'anything' || layerOf(target) === layer || allowed.includes(layerOf(target));
@@ -72,9 +82,10 @@ function findFault(path, source) {
 const importDirections = {
   meta: { type: 'problem', schema: [], messages: { fault: '{{ fault }}' } },
   create(context) {
-    const check = ({ source }) => {
+    const check = ({ type, source, importKind, exportKind }) => {
       if (typeof source?.value !== 'string') return;
-      const fault = findFault(context.filename, source.value);
+      const isType = type === 'TSImportType' || importKind === 'type' || exportKind === 'type';
+      const fault = findFault(context.filename, source.value, isType);
       if (fault !== null) context.report({ node: source, messageId: 'fault', data: { fault } });
     };
     return {

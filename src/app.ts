@@ -12,8 +12,11 @@ import { opsWebhook } from './app/ops-webhook.js';
 import { LocalSandbox } from './app/sandbox.js';
 import { openSecretBox } from './app/secret-key.js';
 import { SourceAccess } from './app/sources.js';
+import { Tracing } from './app/tracing.js';
+import { startWebhooks } from './app/webhooks.js';
 import { isLoopbackHost, type Config } from './config.js';
 import { ALERT_SINK_KINDS } from './connectors/alert-sink/registry.js';
+import { WEBHOOK_KINDS } from './connectors/webhook-endpoint.js';
 import { AppError } from './errors.js';
 import { AlertFeed } from './events/alert-feed.js';
 import { RunFeed } from './events/feed.js';
@@ -22,6 +25,8 @@ import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
 import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { autoRevertJob } from './runner/auto-revert.js';
+import { LogObserver } from './runner/log-observer.js';
+import { tellBoth } from './runner/observer.js';
 import { reconciliationScheduleJob } from './runner/reconciliation-schedule.js';
 import { Reconciliations } from './runner/reconciliations.js';
 import { RuleTargets } from './runner/rule-targets.js';
@@ -51,6 +56,7 @@ interface Parts {
   readonly channels: ChannelAccess;
   readonly sources: SourceAccess;
   readonly metrics: Metrics;
+  readonly tracing: Tracing;
 }
 
 export class App {
@@ -104,6 +110,8 @@ export class App {
   }
 
   async #start(): Promise<void> {
+    const tracing = await Tracing.start(this.#config.tracing);
+    this.#stops.push(() => tracing.stop());
     const url = await this.#openDatabaseServer();
     const applied = await migrate(url, MIGRATIONS);
     if (applied.length > 0) this.#log.info({ migrations: applied }, 'migrated the database');
@@ -115,7 +123,7 @@ export class App {
     const metrics = this.#measure(db, listener);
     const channels = new ChannelAccess(this.#config, db, secrets, sandbox);
     const sources = new SourceAccess(this.#config, secrets, sandbox);
-    const parts = { db, listener, channels, sources, metrics };
+    const parts = { db, listener, channels, sources, metrics, tracing };
     await this.#startServer(parts);
     if (this.#config.role !== 'api') this.#startRunner(parts);
   }
@@ -197,13 +205,17 @@ export class App {
     });
     const alertSinkKinds = ALERT_SINK_KINDS;
     const sourceKinds = sources;
-    const services = { db, feed, alertFeed, secrets, channelKinds, alertSinkKinds, sourceKinds, stuckMs };
+    const operationLog = this.#log.isLevelEnabled('debug') ? this.#log : null;
+    const webhookKinds = WEBHOOK_KINDS;
+    const shown = { feed, alertFeed, channelKinds, alertSinkKinds, sourceKinds, webhookKinds };
+    const services = { db, secrets, stuckMs, operationLog, ...shown };
     const authenticator = new Authenticator(db, this.#config);
     this.#server = await GraphqlServer.start({
       schema: buildGraphqlSchema(),
       serveGraphql: role !== 'runner',
       authenticate: (credentials) => authenticator.authenticate(credentials),
-      createContext: (viewer) => createContext({ ...services, viewer }),
+      createContext: (viewer, correlationId) =>
+        createContext({ ...services, viewer, correlationId: correlationId ?? null }),
       webhook: opsWebhook(db, this.#config.webhookSecret),
       isReady: () => checkReadiness(db, listener),
       downloads: deadLetterExports(db),
@@ -214,6 +226,8 @@ export class App {
     });
     const server = this.#server;
     listener.onKeyChange((keyId) => void server.keyChanged(keyId));
+    // A revocation may have been among the bells that were missed.
+    listener.onReconnect(() => void server.keyChanged(null));
     this.#stops.push(() => server.stop());
   }
 
@@ -228,18 +242,21 @@ export class App {
     ];
   }
 
-  #startRunner({ db, listener, channels, sources, metrics }: Parts): void {
+  #startRunner({ db, listener, channels, sources, metrics, tracing }: Parts): void {
     const { leaseMs, workers } = this.#config;
     const log = this.#log;
-    const observer = metrics.runner;
-    const channelWork = { db, channels: channels.opened, leaseMs, log };
-    const kinds = [
-      new RuleTargets({ ...channelWork, observer }),
+    const isTold = log.isLevelEnabled('debug');
+    const observer = isTold ? tellBoth(metrics.runner, new LogObserver(log)) : metrics.runner;
+    const channelWork = { db, channels: channels.opened, leaseMs, log, observer };
+    const kinds = tracing.showWork(db, [
+      new RuleTargets(channelWork),
       new Reconciliations(channelWork),
-      ...sources.work(db, leaseMs, log),
-    ];
+      ...sources.work(db, leaseMs, log, observer),
+    ]);
     const jobs = this.#jobs(db, channels.secrets);
     const runner = new Runner({ db, kinds, jobs, workers, log, observer });
+    const webhooks = startWebhooks({ db, listener, secrets: channels.secrets, log, observer });
+    this.#stops.push(() => webhooks.stop());
     const forget = listener.onBell(() => runner.wake());
     runner.start();
     this.#runner = runner;

@@ -5,6 +5,7 @@ import { BlockList, isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { readTracing, TRACING_VARIABLES, type TracingConfig } from './config/tracing.js';
 import { AppError } from './errors.js';
 
 export type Role = 'all' | 'api' | 'runner';
@@ -40,6 +41,8 @@ export interface Config {
   /** Loops per process. */
   readonly workers: number;
   readonly logLevel: LogLevel;
+  /** Null: no traces are sent. */
+  readonly tracing: TracingConfig | null;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -133,6 +136,7 @@ const VARIABLES = {
   RUNLEDGER_FILES_DIR: DIRECTORY,
   RUNLEDGER_WORKERS: integer(1, 64),
   RUNLEDGER_LOG_LEVEL: oneOf('trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'),
+  ...TRACING_VARIABLES,
 } satisfies Record<string, Variable<unknown>>;
 
 type VariableName = keyof typeof VARIABLES;
@@ -216,6 +220,7 @@ function assemble(values: Values): Config {
     filesDir: values.RUNLEDGER_FILES_DIR === undefined ? null : resolve(values.RUNLEDGER_FILES_DIR),
     workers: values.RUNLEDGER_WORKERS ?? 4,
     logLevel: values.RUNLEDGER_LOG_LEVEL ?? 'info',
+    tracing: readTracing(values),
   });
 }
 

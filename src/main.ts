@@ -1,17 +1,42 @@
 // The server process: the only reader of its environment and signals. Starts the app, says where it is, and
 // stops it in order on SIGINT or SIGTERM; a second signal ends the process at once.
 
-import { pino } from 'pino';
+import { inspect } from 'node:util';
+import { pino, type Logger } from 'pino';
 import { App } from './app.js';
+import { createLog } from './app/log.js';
 import { loadConfig, type Config } from './config.js';
 import { AppError } from './errors.js';
+import { redactText } from './redaction.js';
 
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
 async function main(): Promise<void> {
   const config = loadConfig(process.env);
   // Standard output is for people; log lines go beside it.
-  const log = pino({ name: 'runledger', level: config.logLevel }, pino.destination({ fd: 2, sync: true }));
+  const log = createLog(config, pino.destination({ fd: 2, sync: true }));
+  process.on('uncaughtException', (err) => {
+    // Node would write it down with all that hangs on it.
+    tellFatal(log, err, 'an error that nobody caught');
+    process.exit(1);
+  });
+  try {
+    await serve(config, log);
+  } catch (error) {
+    // What an AppError says is written for the person at the terminal; anything else needs its stack.
+    if (error instanceof AppError) throw error;
+    tellFatal(log, error, 'the server could not start');
+    process.exitCode = 1;
+  }
+}
+
+/** Nobody wants a silent log to hide why the process ended. */
+function tellFatal(log: Logger, error: unknown, message: string): void {
+  if (!log.isLevelEnabled('fatal')) console.error(redactText(inspect(error)));
+  log.fatal({ err: error }, message);
+}
+
+async function serve(config: Config, log: Logger): Promise<void> {
   const stopRequested = new AbortController();
   for (const signal of SIGNALS) {
     process.on(signal, () => {
@@ -22,7 +47,7 @@ async function main(): Promise<void> {
   const app = await App.start(config, log);
   console.log(describe(app, config));
   const reason = await Promise.race([untilAborted(stopRequested.signal), app.failed]);
-  if (reason) log.fatal({ err: reason }, 'the server cannot go on');
+  if (reason) tellFatal(log, reason, 'the server cannot go on');
   else log.info('stopping');
   await app.stop();
   process.exitCode = reason ? 1 : 0;
@@ -59,7 +84,6 @@ function describe(app: App, config: Config): string {
 try {
   await main();
 } catch (error) {
-  // What an AppError says is written for the person at the terminal; anything else needs its stack.
-  console.error(error instanceof AppError ? error.message : error);
+  console.error(redactText(error instanceof Error ? error.message : String(error)));
   process.exitCode = 1;
 }

@@ -56,6 +56,7 @@ describe('defaults', () => {
       filesDir: null,
       workers: 4,
       logLevel: 'info',
+      tracing: null,
     });
   });
 
@@ -131,6 +132,7 @@ test('every variable reaches its place', () => {
     filesDir: '/srv/feeds',
     workers: 8,
     logLevel: 'silent',
+    tracing: null,
   });
 });
 

@@ -36,6 +36,9 @@ describe('forbidden', () => {
     ['src/server/x.ts', "export { a } from '../app.js';", 'server may not import app'],
     ['src/postgres/x.ts', "type A = import('../store/db.js').Db;", 'postgres may not import store'],
     ['src/cli/x.ts', "import '../server/http.js';", 'cli may not import server'],
+    ['src/client/x.ts', "import type { Db } from '../store/db.js';", 'client may not import store'],
+    ['src/client/x.ts', "import { RUN_KINDS } from '../domain/run.js';", 'client runs in browsers'],
+    ['src/client/x.ts', "import { WebSocket } from 'ws';", 'client runs in browsers'],
     ['src/app.ts', "import '../test/support/cluster.js';", 'src imports nothing from outside src'],
     ['src/extras/x.ts', "import 'zod';", "'extras' is no layer of src"],
   ])('%s: %s', async (path, code, message) => {
@@ -67,6 +70,11 @@ describe('forbidden', () => {
 describe('allowed', () => {
   test.each([
     ['src/domain/x.ts', "import './money.js';"],
+    [
+      'src/client/x.ts',
+      "import { createClient } from 'graphql-ws/client'; import type { RunKind } from '../domain/run.js';",
+    ],
+    ['src/cli/watch/x.ts', "import { RunledgerClient } from '../../client/index.js';"],
     [
       'src/store/x.ts',
       "import pg from 'pg'; import '../domain/money.js'; import '../errors.js'; import './db.js';",

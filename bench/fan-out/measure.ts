@@ -48,7 +48,7 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
   const count = load.subscribers;
   const subscribers = start('subscribers', {
     url,
-    isRaw: contender === 'raw',
+    isRaw: contender.startsWith('raw'),
     runId,
     count,
     after: head!.seq,
@@ -68,17 +68,23 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
       cpuPerDelivery: (after.cpu - before.cpu) / deliveries,
       p50,
       p99,
-      bytesPerConnection: (connected.residentBytes - idle.residentBytes) / count,
+      bytesPerConnection: (connected.usedBytes - idle.usedBytes) / count,
     };
   } finally {
     await Promise.all([end(subscribers), end(server)]);
   }
 }
 
-async function deliver(stage: Stage, to: ChildProcess, events: number, timed: boolean): Promise<Expected> {
+export async function deliver(
+  stage: Stage,
+  to: ChildProcess,
+  events: number,
+  timed: boolean,
+  filler = '',
+): Promise<Expected> {
   const expected = expectEvents(to, events, timed);
   for (let sent = 0; sent < events; sent += LINES_PER_COMMIT) {
-    await commit(stage, Math.min(LINES_PER_COMMIT, events - sent));
+    await commit(stage, Math.min(LINES_PER_COMMIT, events - sent), filler);
   }
   return expected;
 }
@@ -98,38 +104,44 @@ function expectEvents(subscribers: ChildProcess, events: number, timed: boolean)
   return hear<Expected>(subscribers, 'expected');
 }
 
-function commit({ db, runId }: Stage, count: number): Promise<void> {
+function commit({ db, runId }: Stage, count: number, filler = ''): Promise<void> {
   const line = {
     type: 'log',
     level: 'INFO' as const,
     message: 'price of sku-12345 set to 1,499',
-    payload: { targetId: '123456', externalId: 'sku-12345', attempt: 1, sentAt: now() },
+    payload: { targetId: '123456', externalId: 'sku-12345', attempt: 1, sentAt: now(), filler },
   };
   const lines = Array.from({ length: count }, () => line);
   return db.transaction('bench', (connection) => appendRunLines(connection, 'RULE', runId, lines));
 }
 
-function start(name: string, task: object): ChildProcess {
+export function start(name: string, task: object): ChildProcess {
   const file = fileURLToPath(new URL(`./${name}.ts`, import.meta.url));
   return fork(file, [JSON.stringify(task)], { execArgv: ['--import', 'tsx', '--expose-gc'] });
 }
 
-function usageOf(server: ChildProcess): Promise<Usage> {
+export function usageOf(server: ChildProcess): Promise<Usage> {
   const answer = hear<Usage>(server, 'usage');
   server.send({ type: 'usage' });
   return answer;
 }
 
 /** The next message of a type; any other, or the end of the process, is a failure of the measurement. */
-async function hear<T>(child: ChildProcess, type: string): Promise<T> {
+export async function hear<T>(child: ChildProcess, type: string): Promise<T> {
   const gone = new AbortController();
-  child.once('exit', (code) => gone.abort(new Error(`a process of the benchmark ended with ${code}`)));
-  const [message] = (await once(child, 'message', { signal: gone.signal })) as [{ type: string }];
-  if (message.type !== type) throw new Error(`expected ${type}, heard ${JSON.stringify(message)}`);
-  return message as T;
+  const onExit = (code: number | null): void =>
+    gone.abort(new Error(`a process of the benchmark ended with ${code}`));
+  child.once('exit', onExit);
+  try {
+    const [message] = (await once(child, 'message', { signal: gone.signal })) as [{ type: string }];
+    if (message.type !== type) throw new Error(`expected ${type}, heard ${JSON.stringify(message)}`);
+    return message as T;
+  } finally {
+    child.off('exit', onExit);
+  }
 }
 
-async function end(child: ChildProcess): Promise<void> {
+export async function end(child: ChildProcess): Promise<void> {
   child.removeAllListeners('exit');
   if (child.exitCode !== null || child.signalCode !== null) return;
   const exited = once(child, 'exit');

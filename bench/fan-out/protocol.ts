@@ -4,7 +4,7 @@
 export const API_KEY = 'a-key-for-the-benchmark';
 
 /** In the order in which they take turns. */
-export const CONTENDERS = ['raw', 'graphql-ws', 'mercurius', 'runledger'] as const;
+export const CONTENDERS = ['raw', 'raw-joined', 'graphql-ws', 'mercurius', 'runledger'] as const;
 export type Contender = (typeof CONTENDERS)[number];
 
 export interface ServerTask {
@@ -25,6 +25,8 @@ export interface SubscriberTask {
 export interface Usage {
   readonly type: 'usage';
   readonly residentBytes: number;
+  /** What is in use of the heap and of buffers beside it; unlike the former, the same from run to run. */
+  readonly usedBytes: number;
   /** Microseconds of processor time since it started. */
   readonly cpu: number;
 }
@@ -34,6 +36,21 @@ export interface ExpectRequest {
   readonly type: 'expect';
   readonly events: number;
   readonly timed: boolean;
+}
+
+/** To the subscribers: open one more, which does not read. */
+export interface DeafenRequest {
+  readonly type: 'deafen';
+}
+
+/** To the subscribers: read on where nobody read, and tell what those sockets were closed with. */
+export interface ListenRequest {
+  readonly type: 'listen';
+}
+
+export interface Closed {
+  readonly type: 'closed';
+  readonly codes: readonly number[];
 }
 
 export interface Expected {

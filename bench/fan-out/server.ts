@@ -8,9 +8,16 @@ const task = JSON.parse(process.argv[2]!) as ServerTask;
 const log = pino({ level: 'warn' }, pino.destination({ fd: 2, sync: true }));
 
 process.on('message', () => {
-  globalThis.gc?.();
+  // Before the collection that is made for the memory's sake only.
   const { user, system } = process.cpuUsage();
-  const usage: Usage = { type: 'usage', residentBytes: process.memoryUsage().rss, cpu: user + system };
+  globalThis.gc?.();
+  const { rss, heapUsed, external } = process.memoryUsage();
+  const usage: Usage = {
+    type: 'usage',
+    residentBytes: rss,
+    usedBytes: heapUsed + external,
+    cpu: user + system,
+  };
   process.send!(usage);
 });
 process.send!({ type: 'port', port: await STARTS[task.contender](task, log) });

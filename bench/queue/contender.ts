@@ -1,5 +1,9 @@
 // What takes part in the queue benchmark: something that is filled with jobs, and drains them.
 
+/** How Runledger and the bare limit take the jobs; the peers have their own best. */
+export const BATCH = 1000;
+export const WORKERS = 2;
+
 export interface Contender {
   readonly name: string;
   /** Whether it is somebody else's queue, in one of its configurations. */

@@ -1,5 +1,6 @@
 // pg-boss at its best: large fetches, four loops, completion in batches.
 
+import pg from 'pg';
 import PgBoss from 'pg-boss';
 import type { Contender } from './contender.js';
 
@@ -13,14 +14,22 @@ export class PgBossContender implements Contender {
   readonly isPeer = true;
 
   static async open(url: string): Promise<PgBossContender> {
-    const boss = new PgBoss({ connectionString: url, max: 10, supervise: false, schedule: false });
+    // A pool of ours: a server that stops right after us may answer its goodbye with an error, which pg-boss throws.
+    const pool = new pg.Pool({ connectionString: url, max: 10 });
+    pool.on('error', () => {});
+    pool.on('connect', (client) => client.on('error', () => {}));
+    const db = { executeSql: (text: string, values: unknown[]) => pool.query(text, values) };
+    const boss = new PgBoss({ db, supervise: false, schedule: false });
     boss.on('error', (error) => console.error(error));
     await boss.start();
     await boss.createQueue(QUEUE);
-    return new PgBossContender(boss);
+    return new PgBossContender(boss, pool);
   }
 
-  private constructor(private readonly boss: PgBoss) {}
+  private constructor(
+    private readonly boss: PgBoss,
+    private readonly pool: pg.Pool,
+  ) {}
 
   async fill(jobs: number): Promise<void> {
     for (let from = 0; from < jobs; from += PER_INSERT) {
@@ -51,5 +60,6 @@ export class PgBossContender implements Contender {
 
   async close(): Promise<void> {
     await this.boss.stop({ graceful: false, wait: true });
+    await this.pool.end();
   }
 }

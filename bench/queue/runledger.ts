@@ -2,7 +2,7 @@
 // counters, bell, heartbeats, maintenance, and a listener. Its channel answers at once.
 
 import { pino } from 'pino';
-import type { Channel, ItemOutcome, PriceChange } from '../../src/connectors/channel.js';
+import type { Channel, ItemOutcome, PriceChange, Readings } from '../../src/connectors/channel.js';
 import type { OpenedChannel } from '../../src/connectors/registry.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
 import type { Viewer } from '../../src/domain/viewer.js';
@@ -17,23 +17,22 @@ import { findViolations } from '../../src/store/doctor.js';
 import { migrate } from '../../src/store/migrate.js';
 import { findRuleRun } from '../../src/store/rule-run-row.js';
 import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
-import { Countdown, type Contender } from './contender.js';
+import { BATCH, Countdown, WORKERS, type Contender } from './contender.js';
 
 const VIEWER: Viewer = { tenantId: 'default', role: 'ADMIN', actor: 'bench', keyId: null };
 const PER_CALL = 10_000;
-const WORKERS = 4;
 const log = pino({ level: 'error' });
 
 class InstantChannel implements Channel {
-  readonly maxBatch = 500;
+  readonly maxBatch = BATCH;
 
   async *applyPrices(batch: readonly PriceChange[]): AsyncGenerator<readonly ItemOutcome[]> {
     const outcome = { kind: 'applied' } as const;
     yield batch.map(({ externalId }) => ({ externalId, outcome }));
   }
 
-  async fetchPrices(): Promise<ReadonlyMap<string, number>> {
-    return new Map();
+  async fetchPrices(): Promise<Readings> {
+    return { prices: new Map(), failures: new Map() };
   }
 
   async probe(): Promise<null> {

@@ -4,7 +4,9 @@ import { openAlertSink } from '../connectors/alert-sink/registry.js';
 import { AlertDelivery, AlertEvaluation } from '../runner/alert-jobs.js';
 import type { Log } from '../runner/log.js';
 import type { MaintenanceJob } from '../runner/maintenance.js';
+import { Retention } from '../runner/retention.js';
 import { Schedules } from '../runner/schedules.js';
+import { webhookBackstopJob, webhookSweepJob } from '../runner/webhook-jobs.js';
 import type { Database } from '../store/db.js';
 import type { SecretBox } from '../store/secret-box.js';
 
@@ -13,5 +15,8 @@ export function operationsJobs(db: Database, secrets: SecretBox, log: Log): Main
     new AlertEvaluation({ db, log }),
     new Schedules(db, log),
     new AlertDelivery({ db, secrets, openSink: openAlertSink, log }),
+    webhookBackstopJob(db),
+    webhookSweepJob(db),
+    new Retention({ db, log }),
   ];
 }

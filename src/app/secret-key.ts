@@ -5,6 +5,7 @@
 import { mkdir, open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from '../config.js';
+import { keepOwnSecret } from '../redaction.js';
 import { SecretBox } from '../store/secret-box.js';
 
 const FILE_NAME = 'secret.key';
@@ -29,5 +30,7 @@ async function ensureKeyFile(dataDir: string): Promise<string> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
-  return (await readFile(path, 'utf8')).trim();
+  const key = (await readFile(path, 'utf8')).trim();
+  keepOwnSecret(key);
+  return key;
 }

@@ -11,6 +11,7 @@ import {
 } from '../connectors/source-registry.js';
 import { DEFAULT_RETRY_POLICY } from '../domain/retry-policy.js';
 import type { SettingKinds, Settings } from '../domain/settings.js';
+import type { RunnerObserver } from '../runner/observer.js';
 import { PipelineConsolidation } from '../runner/pipeline-consolidation.js';
 import { PipelinePages } from '../runner/pipeline-pages.js';
 import { PipelinePlans } from '../runner/pipeline-plans.js';
@@ -41,10 +42,10 @@ export class SourceAccess implements SettingKinds {
   }
 
   /** The kinds of work that read sources. */
-  work(db: Database, leaseMs: number, log: Logger): WorkKind[] {
+  work(db: Database, leaseMs: number, log: Logger, observer: RunnerObserver): WorkKind[] {
     const { retry } = this.#defaults;
     const sources = new PipelineSources(db, this.#secrets, (stored) => this.#open(stored));
-    const options = { db, sources, leaseMs, retry, log };
+    const options = { db, sources, leaseMs, retry, log, observer };
     return [new PipelinePlans(options), new PipelinePages(options), new PipelineConsolidation(options)];
   }
 

@@ -63,10 +63,6 @@ export class Api {
     return new Api(url, args.text('key') ?? (env['RUNLEDGER_API_KEY'] || null));
   }
 
-  get webSocketUrl(): string {
-    return this.url.href.replace(/^http/, 'ws');
-  }
-
   get authorization(): string | null {
     return this.key === null ? null : `Bearer ${this.key}`;
   }

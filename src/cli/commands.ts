@@ -4,6 +4,7 @@ import { cancelCommand } from './cancel.js';
 import type { Command } from './command.js';
 import { doctorCommand } from './doctor.js';
 import { keysCommand } from './keys.js';
+import { pruneCommand } from './prune.js';
 import { queueCommand } from './queue.js';
 import { watchCommand } from './watch/watch.js';
 import { workCommand } from './work/work.js';
@@ -15,4 +16,5 @@ export const COMMANDS: readonly Command[] = [
   cancelCommand,
   doctorCommand,
   keysCommand,
+  pruneCommand,
 ];

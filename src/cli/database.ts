@@ -10,7 +10,7 @@ import { isMigrated, migrate } from '../store/migrate.js';
 import type { Option } from './command.js';
 
 // The project directory is the parent of src as well as of dist.
-const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
+export const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -30,7 +30,7 @@ interface OpenDatabase {
 /** Opens the database for as long as `work` takes. An empty one is refused, or made ready if asked. */
 export async function withDatabase<T>(
   { DATABASE_URL, RUNLEDGER_DATA_DIR }: Environment,
-  given: { readonly url: string | null; readonly prepare: boolean },
+  given: { readonly url: string | null; readonly prepare: boolean; readonly readOnly?: boolean },
   work: (db: Database) => Promise<T>,
 ): Promise<T> {
   const { database } = loadConfig({ DATABASE_URL: given.url ?? DATABASE_URL, RUNLEDGER_DATA_DIR });
@@ -39,7 +39,7 @@ export async function withDatabase<T>(
     : openEmbedded(database.dataDir));
   try {
     await requireTables(opened.url, given.prepare);
-    const db = new Database({ url: opened.url, maxConnections: 2 });
+    const db = new Database({ url: opened.url, maxConnections: 2, readOnly: given.readOnly ?? false });
     try {
       return await work(db);
     } finally {

@@ -12,9 +12,10 @@ export const keysCommand: Command = {
   summary: 'create, list and revoke API keys',
   operands: 'create | list | revoke KEY',
   description:
-    'Works on the database itself, so no key is needed to make one. A new key is printed once, alone on\n' +
-    'standard output; only its hash is kept. A tenant comes into being with its first key. A revoked key is\n' +
-    'refused within a minute wherever it is in use.',
+    '  create      make a key, and print it: once, alone on standard output; only its hash is kept\n' +
+    '  list        show the keys of a tenant, without the keys themselves\n' +
+    '  revoke KEY  end a key, named by its id; open connections that it let in end at once\n\n' +
+    'Works on the database itself, so no key is needed to make one. A tenant comes into being with its first key.',
   options: {
     ...DATABASE_OPTIONS,
     tenant: { type: 'string', value: 'NAME', help: 'whose keys', fallback: 'default' },

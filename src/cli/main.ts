@@ -2,10 +2,12 @@
 // The `runledger` command: finds the subcommand, reads its arguments, and ends with its exit code. Errors that
 // a person can mend are one line on standard error; anything else is shown whole.
 
+import { inspect } from 'node:util';
 import { ApiFault } from './api.js';
 import { Arguments, EXIT, EXIT_HELP, renderHelp, toColumns, UsageError } from './command.js';
 import { COMMANDS } from './commands.js';
 import { AppError } from '../errors.js';
+import { redactText } from '../redaction.js';
 
 async function main(args: readonly string[]): Promise<number> {
   const [name, ...rest] = args;
@@ -53,7 +55,7 @@ function explain(error: unknown): number {
     console.error(`runledger: ${error.message}`);
     return error.isRefusal ? EXIT.failure : EXIT.unreachable;
   }
-  console.error(error instanceof AppError ? `runledger: ${error.message}` : error);
+  console.error(error instanceof AppError ? `runledger: ${error.message}` : redactText(inspect(error)));
   return error instanceof AppError && error.code === 'UNAVAILABLE' ? EXIT.unreachable : EXIT.failure;
 }
 

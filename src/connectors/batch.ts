@@ -27,13 +27,14 @@ export function callKey(items: readonly PriceChange[]): string {
   return createHash('sha256').update(keys.join('\n')).digest('hex');
 }
 
-/** A call that failed as a whole: two calls of half its items where that may help, else their outcomes. */
-export function failOrHalve(
-  items: readonly PriceChange[],
+/** A call that failed as a whole: two calls of half its items where that may help, else their results. */
+export function failOrHalve<Item, Result>(
+  items: readonly Item[],
   failure: Failure,
-  again: (half: readonly PriceChange[]) => PooledCall<ItemOutcome>,
-): CallStep<ItemOutcome> {
-  if (items.length <= 1 || !isRefusal(failure)) return { results: outcomes(items, failure), next: [] };
+  fail: (items: readonly Item[], failure: Failure) => readonly Result[],
+  again: (half: readonly Item[]) => PooledCall<Result>,
+): CallStep<Result> {
+  if (items.length <= 1 || !isRefusal(failure)) return { results: fail(items, failure), next: [] };
   const middle = Math.ceil(items.length / 2);
   return { results: [], next: [again(items.slice(0, middle)), again(items.slice(middle))] };
 }

@@ -32,6 +32,14 @@ export interface ItemOutcome {
   readonly outcome: Outcome;
 }
 
+/** What a read of prices came to; an item that the channel does not know is in neither map. */
+export interface Readings {
+  /** By external id. */
+  readonly prices: ReadonlyMap<string, number>;
+  /** What one call has decided for several items is one object here too. */
+  readonly failures: ReadonlyMap<string, Failure>;
+}
+
 /** A channel that charges points for its calls, and says how many are left. */
 export interface Metering {
   /** As it was last reported, less what is under way; null until the first answer. */
@@ -59,12 +67,8 @@ export interface Channel {
    */
   applyPrices(batch: readonly PriceChange[], signal: AbortSignal): AsyncIterable<readonly ItemOutcome[]>;
 
-  /** Reads prices in bulk, in minor units of `currency`; an id that the channel does not know is missing. */
-  fetchPrices(
-    externalIds: readonly string[],
-    currency: string,
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<string, number>>;
+  /** Reads prices in bulk, in minor units of `currency`. It rejects only when `signal` aborts. */
+  fetchPrices(externalIds: readonly string[], currency: string, signal: AbortSignal): Promise<Readings>;
 
   /** Makes one call that changes nothing and costs little: null when the channel answers and lets us in. */
   probe(signal: AbortSignal): Promise<Failure | null>;

@@ -1,7 +1,6 @@
 // How an answer that is no success becomes an outcome, whatever the technology. Pure: owns the mapping from
 // HTTP statuses and Retry-After to what the runner understands. Only connectors call it.
 
-import { AppError } from '../errors.js';
 import type { Failure, FailureCode } from './channel.js';
 
 export function retryable(code: FailureCode, message: string, retryAfterMs: number | null = null): Failure {
@@ -51,10 +50,4 @@ export function parseRetryAfter(value: string | null, nowMs: number): number | n
 export function networkMessage(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
   return `${error instanceof Error ? error.message : 'fetch failed'}${cause}`;
-}
-
-/** What `fetchPrices` throws when the channel did not give the prices. */
-export function readFailure(failure: Failure): AppError {
-  const { message, ...details } = failure;
-  return new AppError('UNAVAILABLE', `Prices could not be read: ${message}`, { details });
 }

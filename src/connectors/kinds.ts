@@ -2,9 +2,10 @@
 // whether a config is sound, whether the channel answers. Made by app and handed to the resolvers.
 
 import type { ChannelKinds, ChannelTest, StoredChannel } from '../domain/channel.js';
+import { errorMessageOf } from '../domain/rule-target.js';
 import type { Channel, Failure } from './channel.js';
 import { timeoutFailure } from './failures.js';
-import { secretSettings, type OpenedChannel } from './registry.js';
+import { refuseMisplaced, secretSettings, type OpenedChannel } from './registry.js';
 
 const LONGEST_TEST_MS = 10_000;
 
@@ -24,6 +25,7 @@ export class ConnectorKinds implements ChannelKinds {
 
   check(stored: StoredChannel): void {
     this.#open(stored);
+    refuseMisplaced(stored.kind, stored.config);
   }
 
   async test(stored: StoredChannel): Promise<ChannelTest> {
@@ -31,7 +33,8 @@ export class ConnectorKinds implements ChannelKinds {
     const start = performance.now();
     const failure = await probe(channel);
     const latencyMs = Math.round(performance.now() - start);
-    if (failure) return { ok: false, code: failure.code, message: failure.message, latencyMs };
+    if (failure)
+      return { ok: false, code: failure.code, message: errorMessageOf(failure.message), latencyMs };
     return { ok: true, code: null, message: 'The channel answers.', latencyMs };
   }
 }

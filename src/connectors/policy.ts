@@ -33,7 +33,8 @@ export const POLICY_SETTINGS = z.strictObject({
     .exactOptional(),
   rateLimit: z
     .strictObject({
-      perSecond: z.number().positive().max(1_000_000),
+      // Slower, and the time until the bucket is full would be none that a clock has.
+      perSecond: z.number().min(0.0001).max(1_000_000),
       burst: z.number().min(1).max(1_000_000).exactOptional(),
     })
     .exactOptional(),

@@ -2,7 +2,9 @@
 // PostgreSQL can store. Pure; every source passes its records through here, so that one bad record is set
 // aside alone and never takes its page with it.
 
+import { createHash } from 'node:crypto';
 import { MAX_EXTERNAL_ID_LENGTH } from '../domain/external-id.js';
+import { storableText } from '../domain/text.js';
 import type { FeedRecord } from './source.js';
 
 const MAX_JSON_LENGTH = 256 * 1024;
@@ -13,19 +15,24 @@ const MAX_KEPT_LENGTH = 2_000;
 export function readRecord(payload: unknown, id: unknown): FeedRecord {
   const json = JSON.stringify(payload) ?? 'null';
   const reason = faultOf(payload, json, id);
-  return reason === null ? { externalId: String(id), json } : setAside(json, reason);
+  if (reason === null) return { externalId: String(id), json };
+  return setAside(json, reason, isObject(payload) && isId(id) ? String(id) : null);
 }
 
 /** What is no record, as text; cut short, and without what cannot be stored. */
-export function setAside(text: string, reason: string): FeedRecord {
-  const kept = text.slice(0, MAX_KEPT_LENGTH).replace(/\0|\p{Cs}/gu, '\ufffd');
-  return { externalId: null, json: JSON.stringify({ text: kept }), reason };
+export function setAside(text: string, reason: string, externalId: string | null = null): FeedRecord {
+  return { externalId, json: JSON.stringify({ text: storableText(text, MAX_KEPT_LENGTH) }), reason };
+}
+
+/** Of what a page has: the same for the same records in the same order. */
+export function fingerprintOf(records: readonly FeedRecord[]): string {
+  const hash = createHash('sha256');
+  for (const { json } of records) hash.update(json).update('\n');
+  return hash.digest('base64url');
 }
 
 function faultOf(payload: unknown, json: string, id: unknown): string | null {
-  if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) {
-    return 'the record is no object';
-  }
+  if (!isObject(payload)) return 'the record is no object';
   if (!isId(id)) return 'the record has no usable id';
   if (json.length > MAX_JSON_LENGTH) return `the record has more than ${MAX_JSON_LENGTH} characters`;
   if (!isStorable(json)) return 'the record has a character that cannot be stored';
@@ -33,10 +40,17 @@ function faultOf(payload: unknown, json: string, id: unknown): string | null {
   return null;
 }
 
+function isObject(payload: unknown): boolean {
+  return typeof payload === 'object' && payload !== null && !Array.isArray(payload);
+}
+
 function isId(id: unknown): boolean {
   if (typeof id === 'number') return Number.isSafeInteger(id);
   return (
-    typeof id === 'string' && id.trim() !== '' && id.length <= MAX_EXTERNAL_ID_LENGTH && !/\p{Cc}/u.test(id)
+    typeof id === 'string' &&
+    id.trim() !== '' &&
+    id.length <= MAX_EXTERNAL_ID_LENGTH &&
+    !/[\p{Cc}\p{Cs}]/u.test(id)
   );
 }
 

@@ -5,8 +5,9 @@ import type { z } from 'zod';
 import type { Channel } from './channel.js';
 import { HTTP_SETTINGS } from './http/config.js';
 import { HttpChannel } from './http/http-channel.js';
+import { findPlainSecrets } from './http/plain-secrets.js';
 import { mergePolicy, POLICY_SETTINGS, type ChannelPolicy } from './policy.js';
-import { findFaults, unsound } from './settings.js';
+import { findFaults, unsound, type SettingFault } from './settings.js';
 import { SHOPIFY_SETTINGS } from './shopify/config.js';
 import { ShopifyChannel } from './shopify/shopify-channel.js';
 
@@ -25,10 +26,12 @@ interface Kind {
   readonly secrets: readonly string[];
   /** Reads the settings, and opens a channel when they are sound. */
   open(settings: unknown): { readonly channel: Channel } | { readonly error: z.ZodError };
+  /** What sound settings may not hold. */
+  findMisplaced(settings: unknown): Iterable<SettingFault>;
 }
 
 const KINDS: Readonly<Record<string, Kind>> = {
-  http: kind(HTTP_SETTINGS, ['credentials'], (settings) => new HttpChannel(settings)),
+  http: kind(HTTP_SETTINGS, ['credentials'], (settings) => new HttpChannel(settings), findPlainSecrets),
   shopify: kind(SHOPIFY_SETTINGS, ['accessToken'], (settings) => new ShopifyChannel(settings)),
 };
 
@@ -49,6 +52,15 @@ export function openChannel(kindName: string, config: unknown, defaults: Channel
   throw unsound(`${kindName} channel`, [...settingFaults, ...findFaults(figures.error, 'policy')]);
 }
 
+/**
+ * Throws INVALID_INPUT when a config that opens holds what none that is saved may; one that is stored so still
+ * opens, or a stricter rule would stop the runs of those who saved before it.
+ */
+export function refuseMisplaced(kindName: string, config: unknown): void {
+  const faults = [...(findKind(kindName)?.findMisplaced(config) ?? [])];
+  if (faults.length > 0) throw unsound(`${kindName} channel`, faults);
+}
+
 /** Names of the settings that hold credentials; null when there is no such kind. */
 export function secretSettings(kindName: string): readonly string[] | null {
   return findKind(kindName)?.secrets ?? null;
@@ -58,16 +70,17 @@ function findKind(name: string): Kind | undefined {
   return Object.hasOwn(KINDS, name) ? KINDS[name] : undefined;
 }
 
-function kind<Settings>(
-  schema: z.ZodType<Settings>,
+function kind<Settings, Input>(
+  schema: z.ZodType<Settings, Input>,
   secrets: readonly string[],
   connect: (settings: Settings) => Channel,
+  findMisplaced: (settings: Input) => Iterable<SettingFault> = () => [],
 ): Kind {
   const open: Kind['open'] = (json) => {
     const parsed = schema.safeParse(json);
     return parsed.success ? { channel: connect(parsed.data) } : { error: parsed.error };
   };
-  return { secrets, open };
+  return { secrets, open, findMisplaced: (settings) => findMisplaced(settings as Input) };
 }
 
 function asObject(config: unknown): Readonly<Record<string, unknown>> {

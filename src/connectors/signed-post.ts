@@ -2,45 +2,68 @@
 // answer, never redirected. Owns the signature that receivers check. Called by alert sinks and webhooks.
 
 import { createHmac } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
+import { AppError } from '../errors.js';
 import { readBody } from './body.js';
 import { Deadline } from './deadline.js';
-import { networkMessage } from './failures.js';
+import { networkMessage, parseRetryAfter } from './failures.js';
+import { tracedFetch } from '../tracing.js';
 
 export interface SignedPost {
   readonly url: string;
-  /** Null sends it unsigned. */
-  readonly secret: string | null;
+  /** Each signs; none sends it unsigned. */
+  readonly secrets: readonly string[];
   /** The same for every try at one delivery, so that a receiver can recognise a repeat. */
   readonly deliveryId: string;
   readonly body: unknown;
   readonly timeoutMs: number;
 }
 
-const MAX_ANSWER_BYTES = 64 * 1024;
-const MAX_REASON_LENGTH = 200;
+/** In the details of the error, when the receiver has answered and did not take it. */
+export interface RefusedPost {
+  readonly status: number;
+  readonly retryAfterMs: number | null;
+}
 
-/** Resolves when the receiver has answered 2xx; rejects with the reason, in words, when not. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+
+/**
+ * Resolves when the receiver has answered 2xx; rejects with the reason, in words, when not. The status alone says
+ * so: what else it answers is not waited for, and not told, since it may be the answer of any host.
+ */
 export async function postSigned(post: SignedPost, signal: AbortSignal): Promise<void> {
   const deadline = new Deadline(post.timeoutMs, signal);
   try {
-    const response = await fetch(post.url, {
+    const response = await tracedFetch(post.url, {
       method: 'POST',
       ...encode(post),
       // A receiver that moves elsewhere is to be saved with its new address.
       redirect: 'manual',
       signal: deadline.signal,
     });
-    const text = await readBody(response, MAX_ANSWER_BYTES);
-    if (!response.ok) throw new Error(`HTTP ${response.status}: ${(text ?? '').slice(0, MAX_REASON_LENGTH)}`);
+    // Read to its end, the connection can be used again.
+    void readBody(response, MAX_ANSWER_BYTES)
+      .catch(() => {})
+      .finally(() => deadline.clear());
+    if (!response.ok) throw refused(response);
   } catch (error) {
-    if (deadline.expired) throw new Error(`no answer within ${post.timeoutMs} ms`, { cause: error });
-    throw new Error(networkMessage(error), { cause: error });
-  } finally {
+    if (error instanceof AppError) throw error;
     deadline.clear();
+    const reason = deadline.expired ? `no answer within ${post.timeoutMs} ms` : networkMessage(error);
+    throw new AppError('UNAVAILABLE', reason, { cause: error });
   }
 }
 
-function encode({ secret, deliveryId, body }: SignedPost): { headers: Record<string, string>; body: string } {
+function refused({ status, headers }: Response): AppError {
+  const retryAfterMs = parseRetryAfter(headers.get('retry-after'), Date.now());
+  const details = { status, retryAfterMs } satisfies RefusedPost;
+  return new AppError('UNAVAILABLE', `HTTP ${status} ${STATUS_CODES[status] ?? ''}`.trimEnd(), { details });
+}
+
+function encode({ secrets, deliveryId, body }: SignedPost): {
+  headers: Record<string, string>;
+  body: string;
+} {
   const text = JSON.stringify(body);
   const time = Math.floor(Date.now() / 1000);
   const headers = {
@@ -48,11 +71,14 @@ function encode({ secret, deliveryId, body }: SignedPost): { headers: Record<str
     'user-agent': 'runledger',
     'x-runledger-delivery': deliveryId,
   };
-  if (secret === null) return { headers, body: text };
-  return { headers: { ...headers, 'x-runledger-signature': sign(secret, time, text) }, body: text };
+  if (secrets.length === 0) return { headers, body: text };
+  return { headers: { ...headers, 'x-runledger-signature': sign(secrets, time, text) }, body: text };
 }
 
 /** Over the time and the body: neither can be changed, and a receiver can refuse what is old. */
-export function sign(secret: string, time: number, body: string): string {
-  return `t=${time},v1=${createHmac('sha256', secret).update(`${time}.${body}`).digest('hex')}`;
+export function sign(secrets: readonly string[], time: number, body: string): string {
+  const digests = secrets.map((secret) =>
+    createHmac('sha256', secret).update(`${time}.${body}`).digest('hex'),
+  );
+  return [`t=${time}`, ...digests.map((digest) => `v1=${digest}`)].join(',');
 }

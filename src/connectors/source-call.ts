@@ -2,10 +2,13 @@
 // the runner understands. A failure is thrown as a SourceFault inside a connector and turned into an outcome
 // at its edge; only an aborted signal is thrown to the outside.
 
+import { setTimeout as delay } from 'node:timers/promises';
+import { nextDelayMs, type RetryPolicy } from '../domain/retry-policy.js';
 import { readBody } from './body.js';
 import { Deadline } from './deadline.js';
 import { networkMessage, parseRetryAfter } from './failures.js';
 import type { SourceFailure } from './source.js';
+import { tracedFetch } from '../tracing.js';
 
 export class SourceFault extends Error {
   readonly failure: SourceFailure;
@@ -93,8 +96,33 @@ export async function callForJson(call: TimedCall, signal: AbortSignal): Promise
   }
 }
 
+/** Tries within one piece of work; after that the work as a whole is tried again. */
+const TRIES = 4;
+/** A longer wait is not one to be spent inside of a piece of work. */
+const MAX_WAIT_MS = 30_000;
+
+/** One of many calls that belong together: what may pass is tried again, so that the others need not be. */
+export async function tryAgain<T>(
+  policy: RetryPolicy,
+  signal: AbortSignal,
+  call: () => Promise<T>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!(error instanceof SourceFault) || error.failure.kind === 'permanent' || attempt === TRIES)
+        throw error;
+      const { retryAfterMs, throttled } = error.failure;
+      const waitMs = retryAfterMs ?? nextDelayMs(policy, attempt, throttled, Math.random);
+      if (waitMs > MAX_WAIT_MS) throw error;
+      await delay(waitMs, undefined, { signal });
+    }
+  }
+}
+
 export function send({ url, method = 'GET', headers, body }: Call, signal: AbortSignal): Promise<Response> {
-  return fetch(url, {
+  return tracedFetch(url, {
     method,
     signal,
     // A redirect would carry credentials to another host.

@@ -9,6 +9,10 @@ export interface PlannedRange {
   readonly range: Range;
   /** As counted when it was planned; null when the source does not count. */
   readonly totalRecords: number | null;
+  /** What `Page.counted` would have been then, when that is another number. */
+  readonly counted?: number;
+  /** So many positions before its first belong to the ranges before it, and can be read from it as well. */
+  readonly lead?: number;
 }
 
 export interface Plan {
@@ -24,7 +28,7 @@ export interface Plan {
 
 export interface PageRequest {
   readonly range: Range;
-  /** How many records of the range the pages before went past. */
+  /** The position in the range at which it begins; below 0 by up to its lead, when records moved there. */
   readonly offset: number;
   /** What the page before gave along, for sources that cannot jump to an offset. */
   readonly cursor: string | null;
@@ -43,12 +47,19 @@ export interface Page {
   readonly isLast: boolean;
   /** How many records the range has right now, when the source says so with the page. */
   readonly totalRecords: number | null;
+  /**
+   * How many records there are right now in whatever its offsets count through. When it falls, those behind the
+   * ones that are gone have moved to lower offsets. Null when that cannot be told, or cannot happen.
+   */
+  readonly counted: number | null;
+  /** The same as another page's when the records are; null when its end is sure to come. */
+  readonly fingerprint: string | null;
 }
 
 /** A record under its own id, or what there is of one that cannot be kept, and why. `json` can be stored. */
 export type FeedRecord =
-  | { readonly externalId: string; readonly json: string }
-  | { readonly externalId: null; readonly json: string; readonly reason: string };
+  | { readonly externalId: string; readonly json: string; readonly reason?: never }
+  | { readonly externalId: string | null; readonly json: string; readonly reason: string };
 
 export type SourceFailure =
   | {

@@ -1,6 +1,8 @@
 // When people are told. Owns the policies, their figures, and when an alert fires and resolves. Pure: what is
 // measured is the store's to find out, and how it is told is the sinks'.
 
+import { OPERATING_TENANT } from './viewer.js';
+
 export const ALERT_POLICIES = [
   'LOW_SUCCESS_RATE',
   'CRITICAL_SUCCESS_RATE',
@@ -8,6 +10,7 @@ export const ALERT_POLICIES = [
   'DLQ_CRITICAL',
   'THROTTLE_BURST',
   'PIPELINE_FAILED',
+  'OLD_TRANSACTION',
 ] as const;
 export type AlertPolicyName = (typeof ALERT_POLICIES)[number];
 
@@ -18,7 +21,7 @@ export const ALERT_EVENTS = ['FIRED', 'RESOLVED', 'TEST'] as const;
 export type AlertEvent = (typeof ALERT_EVENTS)[number];
 
 /** What a policy looks at. */
-export type Measure = 'success_rate' | 'dead_letters' | 'throttles' | 'failed_pipelines';
+export type Measure = 'success_rate' | 'dead_letters' | 'throttles' | 'failed_pipelines' | 'oldest_xmin';
 
 export interface PolicyRule {
   readonly measure: Measure;
@@ -27,6 +30,8 @@ export interface PolicyRule {
   readonly threshold: number;
   /** How far back the measure looks; null when it is what is so now. */
   readonly windowSeconds: number | null;
+  /** It is about the database, which all tenants share: only whoever operates the server has it. */
+  readonly isOperators?: true;
   readonly title: string;
   /** What to do about it. */
   readonly advice: string;
@@ -89,6 +94,16 @@ export const POLICY_RULES: Readonly<Record<AlertPolicyName, PolicyRule>> = {
     title: 'Pipeline failed',
     advice: 'Retry the failed partitions, or consolidate what there is.',
   },
+  OLD_TRANSACTION: {
+    measure: 'oldest_xmin',
+    severity: 'WARNING',
+    breach: 'above',
+    threshold: 600,
+    windowSeconds: null,
+    isOperators: true,
+    title: 'Old transaction',
+    advice: 'End what holds it, or SELECT pg_terminate_backend(pid): until then vacuum and claims slow down.',
+  },
 };
 
 /** A policy as one tenant has it. */
@@ -98,6 +113,13 @@ export interface PolicySettings {
   readonly windowSeconds: number | null;
   /** After an alert has resolved, it does not fire again for so long. */
   readonly cooldownSeconds: number;
+}
+
+/** The policies that a tenant has. */
+export function policiesOf(tenantId: string): readonly AlertPolicyName[] {
+  return ALERT_POLICIES.filter(
+    (policy) => !POLICY_RULES[policy].isOperators || tenantId === OPERATING_TENANT,
+  );
 }
 
 export const DEFAULT_COOLDOWN_SECONDS = 300;
@@ -129,7 +151,8 @@ export function nextAlertEvent(
   cooldownSeconds: number,
 ): 'fire' | 'resolve' | null {
   if (isFiring) return isBreachedNow ? null : 'resolve';
-  const isResting = resolvedSecondsAgo !== null && resolvedSecondsAgo < cooldownSeconds;
+  // A clock that went back by less shows it as in the future; by more, and nobody knows how long it has rested.
+  const isResting = resolvedSecondsAgo !== null && Math.abs(resolvedSecondsAgo) < cooldownSeconds;
   return isBreachedNow && !isResting ? 'fire' : null;
 }
 
@@ -149,7 +172,9 @@ export function describeAlert(
     case 'throttles':
       return `${value} times 429 within ${minutes(settings)}, more than ${settings.threshold}`;
     case 'failed_pipelines':
-      return `The last pipeline run of ${what} failed`;
+      return `${what} failed`;
+    case 'oldest_xmin':
+      return `A transaction is open for ${Math.round(value)} s, more than ${settings.threshold}: ${what}`;
   }
 }
 
@@ -161,6 +186,9 @@ function minutes({ windowSeconds }: PolicySettings): string {
 export function noticeDelaySeconds(attempts: number): number {
   return Math.min(5 * 2 ** (attempts - 1), 900);
 }
+
+/** A notice that a sink refuses for good is tried a few times for all that, a minute in all: proxies err. */
+export const MAX_NOTICE_REFUSALS = 5;
 
 /** A sink that has not taken a notice for so long is not tried with it again. */
 export const NOTICE_LIFETIME_SECONDS = 3 * 24 * HOUR_S;

@@ -63,6 +63,8 @@ export interface Streaks {
   /** After the last answer of another kind. */
   readonly trailing: number;
   readonly longest: number;
+  /** All of them. */
+  readonly throttled: number;
   readonly sawOther: boolean;
 }
 
@@ -76,6 +78,7 @@ export function countStreaks(isThrottled: readonly boolean[]): Streaks {
     leading: lengths[0]!,
     trailing: lengths.at(-1)!,
     longest: Math.max(...lengths),
+    throttled: lengths.reduce((sum, length) => sum + length, 0),
     sawOther: lengths.length > 1,
   };
 }

@@ -13,7 +13,8 @@ export type GuardrailName = (typeof GUARDRAIL_NAMES)[number];
 export interface Exceeded {
   readonly guardrail: GuardrailName;
   readonly limit: number;
-  readonly actual: number;
+  /** Null where no figure says it: a price that rises from zero changes by more than any percentage. */
+  readonly actual: number | null;
 }
 
 export interface RunSize {
@@ -22,6 +23,8 @@ export interface RunSize {
   readonly maxChangePercent: number | null;
   /** How many targets change by more than is allowed, counted exactly. */
   readonly overChange: number;
+  /** How many rise from zero. */
+  readonly fromZero: number;
 }
 
 export function findExceeded({ maxTargets, maxChangePercent }: Guardrails, run: RunSize): Exceeded[] {
@@ -29,8 +32,9 @@ export function findExceeded({ maxTargets, maxChangePercent }: Guardrails, run: 
   if (run.count > maxTargets) {
     exceeded.push({ guardrail: 'MAX_TARGETS', limit: maxTargets, actual: run.count });
   }
-  if (run.overChange > 0) {
-    const actual = Math.max(Math.abs(run.minChangePercent ?? 0), Math.abs(run.maxChangePercent ?? 0));
+  if (run.overChange + run.fromZero > 0) {
+    const largest = Math.max(Math.abs(run.minChangePercent ?? 0), Math.abs(run.maxChangePercent ?? 0));
+    const actual = run.fromZero > 0 ? null : largest;
     exceeded.push({ guardrail: 'MAX_CHANGE', limit: maxChangePercent, actual });
   }
   return exceeded;
@@ -38,7 +42,10 @@ export function findExceeded({ maxTargets, maxChangePercent }: Guardrails, run: 
 
 const WORDS: Readonly<Record<GuardrailName, (exceeded: Exceeded) => string>> = {
   MAX_TARGETS: ({ limit, actual }) => `${actual} targets are more than ${limit}`,
-  MAX_CHANGE: ({ limit, actual }) => `a price changes by ${actual} %, more than ${limit} %`,
+  MAX_CHANGE: ({ limit, actual }) =>
+    actual === null
+      ? `a price rises from zero, by more than ${limit} % or any other`
+      : `a price changes by ${actual} %, more than ${limit} %`,
 };
 
 export function describeExceeded(exceeded: readonly Exceeded[]): string {

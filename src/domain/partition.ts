@@ -2,6 +2,7 @@
 
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
 import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
+import { storableText } from './text.js';
 
 export const partitionMachine = defineMachine({
   name: 'partition',
@@ -34,52 +35,15 @@ export type PartitionEvent = EventOf<typeof partitionMachine>;
 /** A page is delivered this often, whatever became of it, before its partition fails. */
 export const MAX_DELIVERIES = 5;
 
-/** What is known of a partition between two of its pages. */
-export interface PartitionReading {
-  /** Records that its pages went past. */
-  readonly offset: number;
-  /** Of those, records that the run had before. */
-  readonly duplicated: number;
-  /** As counted by the source; null when it does not count. */
-  readonly total: number | null;
-  readonly limit: number;
-}
+/** A source that asks for more, by mistake or not, is asked again after this. */
+export const MAX_RETRY_AFTER_MS = 3_600_000;
 
-const TOLERATED_PAGES = 10;
+/** What is kept of the words of a failure. */
+const MAX_FAILURE_LENGTH = 2_000;
 
-/** Why reading on would never end; null while there is no sign of it. */
-export function findEndlessness({ offset, duplicated, total, limit }: PartitionReading): string | null {
-  const tolerated = TOLERATED_PAGES * limit;
-  if (duplicated > tolerated && duplicated > offset - duplicated) {
-    return `the source repeats itself: ${duplicated} of the ${offset} records it gave had been read before`;
-  }
-  if (total !== null && offset > 2 * total + tolerated) {
-    return `the source does not end: it counted ${total} records and has given ${offset}`;
-  }
-  return null;
-}
-
-/** So many records, or this share of them, may be missing at the end of a partition. */
-const TOLERATED_MISSING = { records: 10, share: 0.01 };
-
-export interface PartitionEnd {
-  /** Records that the source counted and did not give. */
-  readonly missing: number;
-  /** Why that is too many; null when it is not. */
-  readonly fault: string | null;
-}
-
-/**
- * What a partition has come to when its source says that there are no more records. A feed that changes while
- * it is read always lacks a few: a record that moves into the range shifts the others, so that one comes
- * twice and one not at all; it changed since the plan, and the next run will see it.
- */
-export function judgeEnd({ offset, duplicated, total }: Omit<PartitionReading, 'limit'>): PartitionEnd {
-  const distinct = offset - duplicated;
-  const missing = Math.max(0, (total ?? 0) - distinct);
-  const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor((total ?? 0) * TOLERATED_MISSING.share));
-  if (missing <= tolerated) return { missing, fault: null };
-  return { missing, fault: `the source counts ${total} records and gave ${distinct} different ones` };
+/** A failure's words, whoever's they are, as they can be kept. */
+export function failureText(message: string): string {
+  return storableText(message, MAX_FAILURE_LENGTH);
 }
 
 /** What a source's failure looks like from here. */
@@ -95,5 +59,6 @@ export function delayOfNextDelivery(
   random: () => number,
 ): number | null {
   if (failure.kind === 'permanent' || isExhausted(policy, attempts)) return null;
-  return failure.retryAfterMs ?? nextDelayMs(policy, attempts, failure.throttled, random);
+  if (failure.retryAfterMs !== undefined) return Math.min(failure.retryAfterMs, MAX_RETRY_AFTER_MS);
+  return nextDelayMs(policy, attempts, failure.throttled, random);
 }

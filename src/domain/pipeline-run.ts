@@ -80,11 +80,15 @@ export function allowedPipelineActions({
   status,
   expectedWorkers,
   failedWorkers,
+  prunedAt,
 }: {
   readonly status: PipelineRunStatus;
   readonly expectedWorkers: number;
   readonly failedWorkers: number;
+  /** Null while it is whole. */
+  readonly prunedAt: Date | null;
 }): PipelineRunAction[] {
+  if (prunedAt !== null) return [];
   const events = new Set(allowedEvents(pipelineRunMachine, status));
   const actions: PipelineRunAction[] = [];
   if (events.has('cancel')) actions.push('CANCEL');
@@ -105,27 +109,56 @@ export const CONSOLIDATION_BATCH = 2_000;
 /** Batches that may break in a row before the run fails. */
 export const MAX_CONSOLIDATION_ATTEMPTS = 3;
 
-/** Up to this share of missing records, what a full run did not see is taken to be gone. */
-const TOLERATED_SHORTFALL = 0.01;
-
-export interface PipelineRunReading {
+/** What a run knows of the items of its source that it did not see. */
+export interface UnseenReading {
   readonly runType: PipelineRunType;
   readonly failedWorkers: number;
   readonly recordsProcessed: number;
   readonly recordsMissing: number;
+  readonly recordsDuplicated: number;
+  /** Records that were set aside and had no id that could be read. */
+  readonly recordsNameless: number;
+  /** Another run of the source was read at the same time. */
+  readonly isConcurrent: boolean;
+  /** Records that it read are from before it began. */
+  readonly clockWentBack: boolean;
+  /** Items of the source that are in the catalog. */
+  readonly live: number;
+  /** Of those, items that it did not see. */
+  readonly unseen: number;
+  /** A person insists. */
+  readonly forced: boolean;
 }
 
+/** `refuse`: so many would go that a person is to say so. */
+export type UnseenVerdict =
+  { readonly kind: 'delete' } | { readonly kind: 'keep' | 'refuse'; readonly reason: string };
+
+/** So few may always go, and so large a share of all. */
+const GUARDED = { items: 100, share: 0.5 };
+
 /**
- * Why what a run did not see may still be there; null when it is gone. Only a full run looks at everything,
- * and only one that read all of what the source counted can tell. A feed that changes while it is read
- * always lacks a few.
+ * What becomes of the items that a run did not see. They are gone only if it can vouch that it saw everything
+ * there is; a doubt keeps them all, since the next full run can still take them out.
  */
-export function findBlindness(run: PipelineRunReading): string | null {
-  const { runType, failedWorkers, recordsProcessed, recordsMissing } = run;
-  if (runType !== 'full') return 'an incremental run looks only at what changed';
-  if (failedWorkers > 0) return `${failedWorkers} partitions were not read to their end`;
-  if (recordsMissing > Math.floor(recordsProcessed * TOLERATED_SHORTFALL)) {
-    return `${recordsMissing} records that the source counted never came`;
-  }
+export function judgeUnseen(run: UnseenReading): UnseenVerdict {
+  const doubt = findBlindness(run);
+  if (doubt !== null) return { kind: 'keep', reason: doubt };
+  const { live, unseen, forced } = run;
+  if (forced || unseen <= GUARDED.items || unseen <= live * GUARDED.share) return { kind: 'delete' };
+  return { kind: 'refuse', reason: `${unseen} of the ${live} items would go: consolidate it with force` };
+}
+
+function findBlindness(run: UnseenReading): string | null {
+  const { recordsMissing: missing, recordsDuplicated: duplicated, recordsNameless: nameless } = run;
+  if (run.runType !== 'full') return 'an incremental run looks only at what changed';
+  if (run.failedWorkers > 0) return `partitions that were not read to their end: ${run.failedWorkers}`;
+  if (run.recordsProcessed === 0) return 'it saw no record at all';
+  if (missing > 0) return `records that the source counted and never gave: ${missing}`;
+  // Where one stands twice, another may have been passed over.
+  if (duplicated > 0) return `records that came twice, perhaps in the place of others: ${duplicated}`;
+  if (nameless > 0) return `records whose id cannot be read, and which may be any: ${nameless}`;
+  if (run.clockWentBack) return 'the clock was put back while it read';
+  if (run.isConcurrent) return 'another run of the source was read at the same time';
   return null;
 }

@@ -37,3 +37,11 @@ export function nextDelayMs(
   const spread = (random() * 2 - 1) * policy.jitter;
   return Math.floor(delay * (1 + spread));
 }
+
+const LONGEST_NAMED_MS = 366 * 24 * 3_600_000;
+
+/** The wait that a channel asked for, as far as anybody can wait; null when it named none. */
+export function namedDelayMs(failure: { readonly retryAfterMs?: number }): number | null {
+  const { retryAfterMs } = failure;
+  return retryAfterMs === undefined ? null : Math.min(retryAfterMs, LONGEST_NAMED_MS);
+}

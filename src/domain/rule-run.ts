@@ -117,23 +117,39 @@ interface Askable {
   readonly paused: boolean;
   readonly rollingBack: boolean;
   readonly counts: TargetCounts;
+  readonly autoRevertAt: Date | null;
+  /** Null while it is whole. */
+  readonly prunedAt: Date | null;
 }
 
 /** When an action would not be refused. Those that are an event of the machine are allowed where that is. */
-const ACTIONS: Readonly<Record<RuleRunAction, (run: Askable) => boolean>> = {
-  QUEUE: (run) => canFire(run, 'queue') && run.counts.total > 0,
+const ACTIONS: Readonly<Record<RuleRunAction, (run: Askable, now: Date) => boolean>> = {
+  QUEUE: (run, now) => canFire(run, 'queue') && run.counts.total > 0 && !isRevertDue(run, now),
   CANCEL: (run) => canFire(run, 'cancel'),
   PAUSE: (run) => isUnderWay(run) && !run.paused,
   RESUME: (run) => isUnderWay(run) && run.paused,
-  RETRY_FAILED: (run) => canFire(run, 'retry_failed') && !run.rollingBack,
-  RETRY_ALL: (run) => canFire(run, 'retry_all'),
-  ROLL_BACK: (run) => canFire(run, 'roll_back') && run.counts.applied > 0,
+  RETRY_FAILED: (run, now) => canFire(run, 'retry_failed') && !run.rollingBack && !isRevertDue(run, now),
+  RETRY_ALL: (run, now) => canFire(run, 'retry_all') && !isRevertDue(run, now),
+  // One of which nothing stands is ROLLED_BACK at once.
+  ROLL_BACK: (run) => canFire(run, 'roll_back'),
   RECONCILE: (run) => run.counts.applied > 0,
 };
 
-export function allowedActions(run: Askable): RuleRunAction[] {
-  return (Object.keys(ACTIONS) as RuleRunAction[]).filter((action) => ACTIONS[action](run));
+export function allowedActions(run: Askable, now: Date): RuleRunAction[] {
+  if (run.prunedAt !== null) return [];
+  return (Object.keys(ACTIONS) as RuleRunAction[]).filter((action) => ACTIONS[action](run, now));
 }
+
+/** Whether it was to be set back by now: what is applied after that would stay. */
+export function isRevertDue({ autoRevertAt }: Pick<Askable, 'autoRevertAt'>, now: Date): boolean {
+  return autoRevertAt !== null && autoRevertAt.getTime() <= now.getTime();
+}
+
+/** States from which failed targets may be tried again. */
+export const RETRYABLE_STATUSES: readonly RuleRunStatus[] = ruleRunMachine.states.filter(
+  (status) =>
+    nextState(ruleRunMachine, status, 'retry_failed') ?? nextState(ruleRunMachine, status, 'retry_all'),
+);
 
 function canFire({ status }: Askable, event: RuleRunEvent): boolean {
   return nextState(ruleRunMachine, status, event) !== null;

@@ -5,8 +5,9 @@ import { findExternalIdFault } from './external-id.js';
 import type { Fault } from './fault.js';
 import { defineMachine, type EventOf, type StateOf } from './machine.js';
 import { isCurrency, isUnitAmount } from './money.js';
-import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
+import { isExhausted, namedDelayMs, nextDelayMs, type RetryPolicy } from './retry-policy.js';
 import type { OnConflict } from './rule-run.js';
+import { storableText } from './text.js';
 
 export const ruleTargetMachine = defineMachine({
   name: 'rule_target',
@@ -152,12 +153,21 @@ export function settlementOf(
   random: () => number,
 ): Settlement {
   if (outcome.kind === 'applied') return { event: 'succeed' };
-  const { code, message } = outcome;
+  const { code } = outcome;
+  const message = errorMessageOf(outcome.message);
   if (outcome.kind === 'permanent' || isExhausted(policy, attempts))
     return { event: 'exhaust', code, message };
   const throttled = code === 'RATE_LIMITED';
-  const delayMs = outcome.retryAfterMs ?? nextDelayMs(policy, attempts, throttled, random);
+  const delayMs = namedDelayMs(outcome) ?? nextDelayMs(policy, attempts, throttled, random);
   return { event: 'retry', delayMs, code, message };
+}
+
+/** Much longer than anything that a person would read of it. */
+const MAX_ERROR_MESSAGE = 1_000;
+
+/** A channel may say anything: this is what is kept of it. */
+export function errorMessageOf(message: string): string {
+  return storableText(message, MAX_ERROR_MESSAGE);
 }
 
 /**

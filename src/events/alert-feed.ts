@@ -5,14 +5,12 @@
 import type { Logger } from 'pino';
 import { AppError } from '../errors.js';
 import type { Viewer } from '../domain/viewer.js';
-import { readAlertsSince, type AlertRow } from '../store/alert.js';
+import { readAlertsSince, type AlertRow, type AlertsRead } from '../store/alert.js';
 import type { Database } from '../store/db.js';
 import { FeedIterator } from './feed-iterator.js';
 import type { BellListener } from './listener.js';
 
 const DEFAULT_BACKSTOP_MS = 15_000;
-/** Rows are stamped before they are committed: what came a little late is still seen. */
-const OVERLAP_MS = 60_000;
 
 export class AlertFeed {
   private readonly watchers = new Map<string, Set<AlertWatcher>>();
@@ -64,11 +62,11 @@ export class AlertFeed {
   private async read(tenantId: string): Promise<void> {
     const watchers = [...(this.watchers.get(tenantId) ?? [])];
     if (watchers.length === 0) return;
-    const now = Date.now();
-    const since = Math.min(...watchers.map(({ upTo }) => upTo));
+    const seen = watchers.flatMap(({ upTo }) => upTo?.getTime() ?? []);
     try {
-      const alerts = await readAlertsSince(this.db, tenantId, new Date(since - OVERLAP_MS));
-      for (const watcher of watchers) watcher.show(alerts, now);
+      const since = seen.length === 0 ? null : new Date(Math.min(...seen));
+      const read = await readAlertsSince(this.db, tenantId, since);
+      for (const watcher of watchers) watcher.show(read);
     } catch (err) {
       // The backstop looks again.
       this.options.log.warn({ err }, 'alerts could not be read for those who watch them');
@@ -85,26 +83,33 @@ class AlertWatcher extends FeedIterator<AlertRow> {
   /** How each alert was last shown; one that was never shown firing is not shown resolving. */
   private readonly shown = new Map<string, 'FIRING' | 'RESOLVED'>();
 
-  private readonly cameAt = Date.now();
-  /** It has seen whatever was so at this time. */
-  upTo = this.cameAt;
+  private cameAt: Date | null = null;
+  /** It has seen whatever was so at this time; null before the first look. */
+  upTo: Date | null = null;
 
   constructor(private readonly onLeave: () => void) {
     super();
   }
 
-  show(alerts: readonly AlertRow[], upTo: number): void {
-    this.upTo = upTo;
+  show({ alerts, at }: AlertsRead): void {
+    const cameAt = (this.cameAt ??= at);
+    this.upTo = at;
+    this.forgetAllBut(new Set(alerts.map(({ id }) => id)));
     for (const alert of alerts) {
       const status = alert.resolvedAt === null ? 'FIRING' : 'RESOLVED';
       const before = this.shown.get(alert.id);
       if (before === status) continue;
       // It fired and resolved between two looks, or was over before this watcher came.
-      if (before === undefined && status === 'RESOLVED' && alert.firedAt.getTime() < this.cameAt) continue;
+      if (before === undefined && status === 'RESOLVED' && alert.firedAt < cameAt) continue;
       this.shown.set(alert.id, status);
       this.unread.push(alert);
     }
     this.wake();
+  }
+
+  /** What is not read any more is over, and will not be read again. */
+  private forgetAllBut(ids: ReadonlySet<string>): void {
+    for (const id of this.shown.keys()) if (!ids.has(id)) this.shown.delete(id);
   }
 
   protected take(): AlertRow | null {

@@ -34,7 +34,7 @@ export abstract class FeedIterator<T> implements AsyncIterableIterator<T> {
 
   /** Ends it from our side: whoever asks next is told why. */
   fail(error: Error): void {
-    this.fault ??= error;
+    if (!this.ended) this.fault = error;
     this.end();
   }
 

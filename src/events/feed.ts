@@ -9,13 +9,20 @@ import type { RunKind } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Database } from '../store/db.js';
 import { readLedger, type RunEventRow } from '../store/ledger.js';
-import { findRunHead, readRunHeads, readRunHeadsSince, type RunHead } from '../store/run.js';
+import {
+  findRunHead,
+  readActiveRuns,
+  readRunHeads,
+  readRunHeadsSince,
+  type RunFilter,
+  type RunHead,
+} from '../store/run.js';
 import { HeardBells } from './heard-bells.js';
 import type { BellListener } from './listener.js';
 import { whenAvailable } from './patience.js';
-import { RunLog } from './run-log.js';
+import { prunedLedger, RunLog } from './run-log.js';
 import { findRunRows, type RunRow } from './run-row.js';
-import { RunStates, type BoardFilter } from './run-states.js';
+import { RunStates } from './run-states.js';
 
 export interface FeedOptions {
   readonly log: Logger;
@@ -27,40 +34,50 @@ export interface FeedOptions {
   readonly pageSize?: number;
   /** Changed runs that a board's subscriber may leave unread before it is sent away. */
   readonly maxUnreadRuns?: number;
+  /** Lines are stamped before they are committed: one may be this much older than its bell. */
+  readonly longestTransactionMs?: number;
 }
 
 const DEFAULT_PROGRESS_INTERVAL_MS = 100;
 const DEFAULT_BACKSTOP_MS = 15_000;
 const DEFAULT_PAGE_SIZE = 100;
 const DEFAULT_MAX_UNREAD_RUNS = 10_000;
-/** Lines are stamped before they are committed: one may be this much older than its bell. */
-const LONGEST_TRANSACTION_MS = 30_000;
+const DEFAULT_LONGEST_TRANSACTION_MS = 30_000;
 
 export class RunFeed {
   private readonly logs = new Map<string, RunLog>();
   private readonly states: RunStates;
   private readonly backstop: NodeJS.Timeout;
-  private readonly bells = new HeardBells();
+  private readonly bells: HeardBells;
   private readonly forget: readonly (() => void)[];
   private currentLook = Promise.resolve();
   private nextLook: Promise<void> | null = null;
   private stopped = false;
-  /** The listener was away, and boards may have missed something. */
-  private wasAway = false;
+  /** Since when the listener was away, and boards may have missed something. */
+  private awaySince = Infinity;
 
   constructor(
     private readonly db: Database,
     listener: Pick<BellListener, 'onBell' | 'onReconnect'>,
     private readonly options: FeedOptions,
   ) {
-    this.states = new RunStates((tenantId, kind, ids) => findRunRows(db, tenantId, kind, ids), {
+    const reads = {
+      findRows: (tenantId: string, kind: RunKind, ids: readonly string[]) =>
+        findRunRows(db, tenantId, kind, ids),
+      findActive: (tenantId: string, filter: RunFilter, most: number) =>
+        readActiveRuns(db, tenantId, filter, most),
+    };
+    this.states = new RunStates(reads, {
       intervalMs: options.progressIntervalMs ?? DEFAULT_PROGRESS_INTERVAL_MS,
       maxUnreadRuns: options.maxUnreadRuns ?? DEFAULT_MAX_UNREAD_RUNS,
     });
+    // Twice: what was heard just before an absence is still known when the look after it comes late.
+    this.bells = new HeardBells(2 * this.longestTransactionMs);
     this.forget = [
       listener.onBell((head) => this.hear(head)),
       listener.onReconnect(() => {
-        this.wasAway = true;
+        // Kept now: by the time of the look, bells may have come in again.
+        this.awaySince = Math.min(this.awaySince, this.bells.caughtUpAt);
         void this.lookAgain();
       }),
     ];
@@ -72,6 +89,10 @@ export class RunFeed {
     return this.options.backstopMs ?? DEFAULT_BACKSTOP_MS;
   }
 
+  private get longestTransactionMs(): number {
+    return this.options.longestTransactionMs ?? DEFAULT_LONGEST_TRANSACTION_MS;
+  }
+
   /** Every ledger line of the run after `after`: first those that are there, then each as it is written. */
   async runEvents(viewer: Viewer, runId: string, after: number): Promise<AsyncIterableIterator<RunEventRow>> {
     if (after < 0) throw badCursor(`after must be 0 or more, not ${after}.`, {});
@@ -81,6 +102,7 @@ export class RunFeed {
       const message = `after is ${after}, but the run's ledger ends at ${head.seq}.`;
       throw badCursor(message, { lastSeq: head.seq });
     }
+    if (after < (head.prunedSeq ?? 0)) throw prunedLedger(head.prunedSeq!, head.seq);
     const log = this.logs.get(head.id) ?? this.openLog(head);
     log.hear(head.seq);
     return log.read(after);
@@ -93,8 +115,8 @@ export class RunFeed {
     return this.states.watch(run);
   }
 
-  /** Any run of the tenant that changes, as it is then. */
-  runChanges(viewer: Viewer, filter: BoardFilter): AsyncIterableIterator<RunRow> {
+  /** The tenant's runs that are under way, as they are now, then any run that changes, as it is then. */
+  runChanges(viewer: Viewer, filter: RunFilter): AsyncIterableIterator<RunRow> {
     this.assertRunning();
     return this.states.board(viewer.tenantId, filter);
   }
@@ -131,12 +153,12 @@ export class RunFeed {
   }
 
   private openLog(head: RunHead): RunLog {
-    const log = new RunLog(
-      head,
-      this.options.pageSize ?? DEFAULT_PAGE_SIZE,
-      ({ id, tenantId }, after, limit) => readLedger(this.db, { tenantId }, id, after, limit),
-      () => this.logs.delete(head.id),
-    );
+    const reads = {
+      readPage: (after: number, limit: number) => readLedger(this.db, head, head.id, after, limit),
+      readHead: async () => (await readRunHeads(this.db, [head.id]))[0] ?? null,
+    };
+    const pageSize = this.options.pageSize ?? DEFAULT_PAGE_SIZE;
+    const log = new RunLog(head, pageSize, reads, () => this.logs.delete(head.id));
     this.logs.set(head.id, log);
     return log;
   }
@@ -165,18 +187,25 @@ export class RunFeed {
 
   /** For boards: any run may be one that nobody here has heard of. */
   private async findMissedByTenant(): Promise<void> {
-    const now = performance.now();
-    const silenceMs = now - this.bells.caughtUpAt;
+    const since = Math.min(this.awaySince, this.bells.caughtUpAt);
+    const isAway = this.awaySince < Infinity;
     // While bells come in, none has been lost: the database delivers all of them, in order.
-    if (!this.wasAway && silenceMs < this.backstopMs) return;
-    this.wasAway = false;
-    const sinceMs = silenceMs + LONGEST_TRANSACTION_MS;
+    if (!isAway && performance.now() - since < this.backstopMs) return;
+    this.awaySince = Infinity;
     const tenantIds = this.states.boardTenants();
-    if (tenantIds.length > 0) {
-      const heads = await this.ask(() => readRunHeadsSince(this.db, tenantIds, sinceMs));
+    let lookedAt = performance.now();
+    const look = (): Promise<RunHead[]> => {
+      lookedAt = performance.now();
+      return readRunHeadsSince(this.db, tenantIds, lookedAt - since + this.longestTransactionMs);
+    };
+    try {
+      const heads = tenantIds.length > 0 ? await this.ask(look) : [];
       for (const head of heads) if (this.bells.isNews(head)) this.hear(head);
+      this.bells.catchUp(lookedAt);
+    } catch (error) {
+      this.awaySince = Math.min(this.awaySince, since);
+      throw error;
     }
-    this.bells.catchUp(now, now - sinceMs);
   }
 
   private ask<T>(work: () => Promise<T>): Promise<T> {

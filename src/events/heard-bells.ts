@@ -1,4 +1,5 @@
-// The bells of the last while, so that a look at what may have been missed tells only what was. Called by feed.
+// The bells of the last while, so that a look at what may have been missed tells only what was. Invariant: what
+// is remembered is bounded by the runs of that while, however long the bells go on. Called by feed.
 
 import type { RunHead } from '../store/run.js';
 
@@ -11,6 +12,13 @@ export class HeardBells {
   private readonly heard = new Map<string, Heard>();
   private last = performance.now();
 
+  /** `memoryMs`: how long before the last bell a line may have been written that is told as news. */
+  constructor(private readonly memoryMs: number) {}
+
+  get remembered(): number {
+    return this.heard.size;
+  }
+
   /** All bells that were rung up to then have been heard, or made up for. */
   get caughtUpAt(): number {
     return this.last;
@@ -21,17 +29,22 @@ export class HeardBells {
     // Set anew, so that the oldest stay first.
     this.heard.delete(id);
     this.heard.set(id, { seq, at });
+    this.forgetOld();
   }
 
   isNews({ id, seq }: RunHead): boolean {
     return seq > (this.heard.get(id)?.seq ?? 0);
   }
 
-  /** What had been rung by `at` is known now; bells older than `before` need not be remembered. */
-  catchUp(at: number, before: number): void {
+  /** What had been rung by `at` is known now. */
+  catchUp(at: number): void {
     this.last = Math.max(this.last, at);
-    for (const [id, heard] of this.heard) {
-      if (heard.at >= before) return;
+    this.forgetOld();
+  }
+
+  private forgetOld(): void {
+    for (const [id, { at }] of this.heard) {
+      if (at >= this.last - this.memoryMs) return;
       this.heard.delete(id);
     }
   }

@@ -1,6 +1,6 @@
 // Hears the database's doorbell: one LISTEN connection per process, kept for as long as the process runs. What
-// it tells is that a run, an alert or a key has news, never what the news is. Bells are lost while the connection is away;
-// `onReconnect` says when to look again. The only importer of pg-listen. Called by app, feed and, through app,
+// it tells is that a run, an alert, a key or an endpoint for webhooks has news, never what the news is. Bells are
+// lost while the connection is away; `onReconnect` says when to look again. The only importer of pg-listen. Called by app, feed and, through app,
 // the runner.
 
 import { EventEmitter } from 'node:events';
@@ -34,6 +34,7 @@ const payloadSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.enum(RUN_KINDS), seq: z.number().int(), ...shared }),
   z.object({ kind: z.literal('ALERT'), ...shared }),
   z.object({ kind: z.literal('KEY'), ...shared }),
+  z.object({ kind: z.literal('WEBHOOK'), ...shared }),
 ]);
 
 type Bell = z.infer<typeof payloadSchema>;
@@ -74,6 +75,12 @@ export class BellListener {
   onKeyChange(handle: (keyId: string) => void): () => void {
     this.emitter.on('key', handle);
     return () => this.emitter.off('key', handle);
+  }
+
+  /** This tenant has an endpoint for webhooks that is new, changed, or to be tried. */
+  onWebhookChange(handle: (tenantId: string) => void): () => void {
+    this.emitter.on('webhook', handle);
+    return () => this.emitter.off('webhook', handle);
   }
 
   onReconnect(handle: () => void): () => void {
@@ -173,6 +180,9 @@ export class BellListener {
   }
 
   private ring(text: string | undefined): void {
+    // What rings before `onReconnect` is found by the look that follows it. Told now, it would pass for a sign
+    // that nothing was missed.
+    if (!this.healthy) return;
     const bell = readBell(text);
     try {
       if (bell === null) this.options.log.warn({ text: text?.slice(0, 200) }, 'a bell that says nothing');
@@ -187,6 +197,7 @@ export class BellListener {
     this.emitter.emit('lag', Date.now() - bell.at);
     if (bell.kind === 'ALERT') return void this.emitter.emit('alert', bell.tenant);
     if (bell.kind === 'KEY') return void this.emitter.emit('key', bell.id);
+    if (bell.kind === 'WEBHOOK') return void this.emitter.emit('webhook', bell.tenant);
     const { kind, id, seq, tenant: tenantId } = bell;
     this.emitter.emit('bell', { kind, id, seq, tenantId } satisfies RunHead);
   }

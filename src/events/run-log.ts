@@ -9,8 +9,21 @@ import { AppError } from '../errors.js';
 import { FeedIterator } from './feed-iterator.js';
 import { whenAvailable } from './patience.js';
 
-/** Up to `pageSize` lines after a seq, in order. */
-export type ReadPage = (head: RunHead, after: number, pageSize: number) => Promise<RunEventRow[]>;
+/** What a reader is told whose lines retention has deleted: to go on as if there were none would be a lie. */
+export function prunedLedger(prunedSeq: number, lastSeq: number): AppError {
+  return new AppError(
+    'BAD_USER_INPUT',
+    `The run's ledger was pruned: its lines up to ${prunedSeq} are deleted. Subscribe with after: ${prunedSeq}.`,
+    { field: ['after'], details: { prunedSeq, lastSeq } },
+  );
+}
+
+export interface LogReads {
+  /** Up to `pageSize` lines after a seq, in order. */
+  readPage(after: number, pageSize: number): Promise<RunEventRow[]>;
+  /** Where the run stands now; null when it is gone. */
+  readHead(): Promise<RunHead | null>;
+}
 
 interface LedgerPage {
   readonly after: number;
@@ -28,13 +41,13 @@ export class RunLog {
   private pages: readonly LedgerPage[] = [];
   /** The highest seq that is known to exist. */
   private newest: number;
-  /** Before the first read, a line may have come, and its bell gone by, that nobody knows of. */
+  /** Until a read has reached the end, a line may have come, and its bell gone by, that nobody knows of. */
   private isKnown = false;
 
   constructor(
-    private readonly head: RunHead,
+    head: RunHead,
     private readonly pageSize: number,
-    private readonly readPage: ReadPage,
+    private readonly reads: LogReads,
     private readonly onEmpty: () => void,
   ) {
     this.newest = head.seq;
@@ -83,24 +96,38 @@ export class RunLog {
   private async load(after: number): Promise<void> {
     if (this.loading.has(after)) return;
     this.loading.add(after);
-    const { newest, pageSize } = this;
+    let found = after;
     try {
-      const rows = await whenAvailable(
-        () => this.readPage(this.head, after, pageSize),
-        () => this.readers.size > 0,
-      );
-      const last = rows.at(-1)?.seq ?? after;
-      // A page that is not full had all there was: what is missing below `newest` was taken away by retention.
-      const upTo = rows.length < pageSize ? Math.max(last, newest) : last;
-      this.newest = Math.max(this.newest, upTo);
-      this.isKnown = true;
-      this.pages = [{ after, rows, upTo }, ...this.pages].slice(0, PAGES_KEPT);
+      const rows = await this.ask(() => this.reads.readPage(after, this.pageSize));
+      this.isKnown ||= rows.length < this.pageSize;
+      await this.assertWhole(after, rows);
+      found = rows.at(-1)?.seq ?? after;
+      this.newest = Math.max(this.newest, found);
+      this.pages = [{ after, rows, upTo: found }, ...this.pages].slice(0, PAGES_KEPT);
     } catch (error) {
       this.failAt(after, error);
     } finally {
       this.loading.delete(after);
     }
-    for (const reader of this.readers) if (reader.cursor === after) reader.wake();
+    // The bell of a line that was found here has no news any more: whoever waits for it is woken now.
+    for (const reader of this.readers) if (reader.cursor === after || reader.cursor < found) reader.wake();
+  }
+
+  /** Numbers have no gap, and nobody rings before the line is there: what is missing was pruned, or never was. */
+  private async assertWhole(after: number, rows: readonly RunEventRow[]): Promise<void> {
+    const { newest } = this;
+    const first = rows[0]?.seq ?? newest + 1;
+    if (first <= after + 1) return;
+    const head = await this.ask(() => this.reads.readHead());
+    if (head === null || rows.length > 0) throw prunedLedger(first - 1, head?.seq ?? newest);
+    if ((head.prunedSeq ?? 0) > after) throw prunedLedger(head.prunedSeq!, head.seq);
+    // Anybody who can connect may ring. Bells of lines that are there may have seemed old beside that one.
+    if (this.newest === newest) this.newest = Math.max(head.seq, after);
+    this.isKnown = false;
+  }
+
+  private ask<T>(work: () => Promise<T>): Promise<T> {
+    return whenAvailable(work, () => this.readers.size > 0);
   }
 
   private failAt(cursor: number, error: unknown): void {

@@ -1,32 +1,26 @@
 // Runs as they are now, for those who watch one run or a whole tenant's. A run with news is read once for
-// everybody, at most once per interval, and whatever happened meanwhile is in the next read: the final state
-// always comes, the ones between may not. Invariants: reads of one run never overlap, so no state is older
-// than the one before; a subscriber holds the newest state it has not taken, never a history. Rows are shared
+// everybody, and whatever happened meanwhile is in the next read: the final state always comes, the ones between
+// may not. Invariants: reads of one run never overlap, so no state is older than the one before; rows are shared
 // within a tenant, never across. Called by feed.
 
-import { isDeepStrictEqual } from 'node:util';
 import { AppError } from '../errors.js';
 import type { RunKind } from '../domain/run.js';
-import type { RunHead } from '../store/run.js';
-import { FeedIterator } from './feed-iterator.js';
+import type { RunFilter } from '../store/run.js';
+import { Board } from './board.js';
+import type { FeedIterator } from './feed-iterator.js';
 import { whenAvailable } from './patience.js';
 import type { RunRow } from './run-row.js';
+import { RunState, Watcher, type RunName } from './run-state.js';
+import { SharedReads } from './shared-reads.js';
 
-export type FindRows = (
-  tenantId: string,
-  kind: RunKind,
-  ids: readonly string[],
-) => Promise<ReadonlyMap<string, RunRow>>;
-
-export interface BoardFilter {
-  readonly kind?: RunKind | null;
-  readonly projectId?: string | null;
+export interface RunReads {
+  findRows(tenantId: string, kind: RunKind, ids: readonly string[]): Promise<ReadonlyMap<string, RunRow>>;
+  /** The newest runs that have not ended. */
+  findActive(tenantId: string, filter: RunFilter, most: number): Promise<readonly RunName[]>;
 }
 
-export type RunName = Pick<RunHead, 'kind' | 'id' | 'tenantId'>;
-
 export interface StateOptions {
-  /** Least time between two reads of a run. */
+  /** Least time between two states of a run. */
   readonly intervalMs: number;
   /** Changed runs that a board's subscriber may leave unread. */
   readonly maxUnreadRuns: number;
@@ -34,15 +28,20 @@ export interface StateOptions {
 
 /** Rows read at once. Also what a board is handed at once, so well below what it may leave unread. */
 const ROWS_PER_READ = 250;
+/** Runs under way that a board is shown when it comes. */
+const MOST_AT_FIRST = 100;
+/** How long a run that nobody watches is remembered: a late bell is then no news to a board. */
+const REMEMBERED_MS = 5_000;
 
 export class RunStates {
   private readonly states = new Map<string, RunState>();
   private readonly boards = new Map<string, Set<Board>>();
+  private readonly active = new SharedReads<readonly RunName[]>();
   private due: RunState[] = [];
   private stopped = false;
 
   constructor(
-    private readonly findRows: FindRows,
+    private readonly reads: RunReads,
     private readonly options: StateOptions,
   ) {}
 
@@ -50,13 +49,13 @@ export class RunStates {
   watch(run: RunName): FeedIterator<RunRow> {
     const state = this.stateOf(run);
     const watcher = new Watcher(state, () => this.settle(state));
-    state.watchers.add(watcher);
-    this.mark(state);
+    state.admit(watcher);
+    this.settle(state);
     return watcher;
   }
 
-  /** Every run of the tenant that changes from now on. */
-  board(tenantId: string, filter: BoardFilter): FeedIterator<RunRow> {
+  /** The runs of the tenant that are under way, then every one that changes. */
+  board(tenantId: string, filter: RunFilter): FeedIterator<RunRow> {
     const boards = this.boards.get(tenantId) ?? new Set<Board>();
     this.boards.set(tenantId, boards);
     const board = new Board(filter, this.options.maxUnreadRuns, () => {
@@ -64,11 +63,16 @@ export class RunStates {
       if (boards.size === 0) this.boards.delete(tenantId);
     });
     boards.add(board);
+    void this.showActive(tenantId, board);
     return board;
   }
 
   hear(run: RunName): void {
-    if (this.states.has(run.id) || this.boards.has(run.tenantId)) this.mark(this.stateOf(run));
+    const isWatched = (this.states.get(run.id)?.watchers.size ?? 0) > 0;
+    if (!isWatched && !this.boards.has(run.tenantId)) return;
+    const state = this.stateOf(run);
+    state.hear();
+    this.settle(state);
   }
 
   boardTenants(): string[] {
@@ -91,28 +95,46 @@ export class RunStates {
     for (const boards of this.boards.values()) for (const board of boards) board.fail(error);
   }
 
+  private async showActive(tenantId: string, board: Board): Promise<void> {
+    try {
+      const { filter } = board;
+      const key = JSON.stringify([tenantId, filter.kind ?? null, filter.projectId ?? null]);
+      // It costs the more, the more runs are under way, and after a restart all boards come at once.
+      const runs = await this.active.read(key, () =>
+        this.ask(() => this.reads.findActive(tenantId, filter, MOST_AT_FIRST)),
+      );
+      for (const run of runs) {
+        const state = this.stateOf(run);
+        state.admit(board);
+        this.settle(state);
+      }
+    } catch (error) {
+      board.fail(asError(error));
+    }
+  }
+
   private stateOf(run: RunName): RunState {
     const state = this.states.get(run.id) ?? new RunState(run);
     this.states.set(run.id, state);
     return state;
   }
 
-  /** Sees to it that a read begins after this moment, and no sooner than the interval allows. */
-  private mark(state: RunState): void {
-    if (state.marked) return;
-    state.marked = true;
-    if (!state.reading) this.arm(state);
-  }
-
-  private arm(state: RunState): void {
+  /** Sees to what comes next for a run: a read, at once or as soon as the interval allows, or to be forgotten. */
+  private settle(state: RunState): void {
+    if (state.reading || state.queued || this.stopped) return;
     clearTimeout(state.timer);
-    const wait = state.nextReadAt - performance.now();
-    if (wait > 0) state.timer = setTimeout(() => this.enqueue(state), wait);
-    else this.enqueue(state);
+    if (state.marked) {
+      const wait = state.isAwaited ? 0 : state.nextShowAt - performance.now();
+      if (wait > 0) state.timer = setTimeout(() => this.enqueue(state), wait);
+      else this.enqueue(state);
+    } else if (state.watchers.size === 0) {
+      state.timer = setTimeout(() => this.states.delete(state.run.id), REMEMBERED_MS).unref();
+    }
   }
 
   /** Runs that fall due in the same turn of the event loop are read together. */
   private enqueue(state: RunState): void {
+    state.queued = true;
     if (this.due.length === 0) setImmediate(() => this.readDue());
     this.due.push(state);
   }
@@ -133,156 +155,25 @@ export class RunStates {
 
   private async readGroup(group: readonly RunState[]): Promise<void> {
     const { kind, tenantId } = group[0]!.run;
-    for (const state of group) state.beginRead(performance.now() + this.options.intervalMs);
+    for (const state of group) state.beginRead();
+    const ids = group.map(({ run }) => run.id);
+    const boards = (): Iterable<Board> => this.boards.get(tenantId) ?? [];
     try {
-      const rows = await whenAvailable(
-        () =>
-          this.findRows(
-            tenantId,
-            kind,
-            group.map(({ run }) => run.id),
-          ),
-        () => !this.stopped,
-      );
-      for (const state of group) this.show(state, rows.get(state.run.id) ?? null);
+      const rows = await this.ask(() => this.reads.findRows(tenantId, kind, ids));
+      for (const state of group) {
+        state.endRead(rows.get(state.run.id) ?? null, boards(), this.options.intervalMs);
+      }
     } catch (error) {
-      const fault = error instanceof Error ? error : new Error(String(error));
-      for (const state of group) state.fail(fault);
+      for (const state of group) state.fail(asError(error), boards());
     }
     for (const state of group) this.settle(state);
   }
 
-  private show(state: RunState, row: RunRow | null): void {
-    if (!state.endRead(row) || row === null) return;
-    for (const board of this.boards.get(state.run.tenantId) ?? []) board.push(row);
-  }
-
-  /** What comes after a read, or after a watcher has left. */
-  private settle(state: RunState): void {
-    if (state.reading || this.stopped) return;
-    if (state.marked) return this.arm(state);
-    if (state.watchers.size > 0) return;
-    // It is kept until it may be read again, or a board would see it more often than it should.
-    clearTimeout(state.timer);
-    const wait = state.nextReadAt - performance.now();
-    if (wait > 0) state.timer = setTimeout(() => this.settle(state), wait);
-    else this.states.delete(state.run.id);
+  private ask<T>(work: () => Promise<T>): Promise<T> {
+    return whenAvailable(work, () => !this.stopped);
   }
 }
 
-/** One run: its newest row, and where its reads stand. */
-class RunState {
-  readonly watchers = new Set<Watcher>();
-  current: RunRow | null = null;
-  /** Counts the states shown. */
-  version = 0;
-  readsBegun = 0;
-  readsEnded = 0;
-  nextReadAt = 0;
-  marked = false;
-  timer: NodeJS.Timeout | undefined;
-
-  constructor(readonly run: RunName) {}
-
-  get reading(): boolean {
-    return this.readsEnded < this.readsBegun;
-  }
-
-  beginRead(nextReadAt: number): void {
-    this.nextReadAt = nextReadAt;
-    this.marked = false;
-    this.readsBegun += 1;
-  }
-
-  /** Answers whether there is a new state. */
-  endRead(row: RunRow | null): boolean {
-    this.readsEnded = this.readsBegun;
-    const isNew = row !== null && this.isNewer(row);
-    if (isNew) {
-      this.current = row;
-      this.version += 1;
-    }
-    for (const watcher of this.watchers) watcher.wake();
-    return isNew;
-  }
-
-  fail(error: Error): void {
-    this.readsEnded = this.readsBegun;
-    for (const watcher of this.watchers) watcher.fail(error);
-  }
-
-  private isNewer(row: RunRow): boolean {
-    if (this.current === null) return true;
-    const difference = row.run.lastSeq - this.current.run.lastSeq;
-    return difference > 0 || (difference === 0 && !isDeepStrictEqual(row, this.current));
-  }
-}
-
-class Watcher extends FeedIterator<RunRow> {
-  private seen = 0;
-  private readonly firstRead: number;
-
-  constructor(
-    private readonly state: RunState,
-    private readonly onLeave: () => void,
-  ) {
-    super();
-    // What was read before it came may be older than what its client knows already.
-    this.firstRead = state.readsBegun + 1;
-  }
-
-  protected take(): RunRow | null {
-    const { state } = this;
-    if (state.readsEnded < this.firstRead || state.version === this.seen) return null;
-    this.seen = state.version;
-    return state.current;
-  }
-
-  protected leave(): void {
-    this.state.watchers.delete(this);
-    this.onLeave();
-  }
-}
-
-class Board extends FeedIterator<RunRow> {
-  private readonly unread = new Map<string, RunRow>();
-
-  constructor(
-    private readonly filter: BoardFilter,
-    private readonly maxUnread: number,
-    private readonly onLeave: () => void,
-  ) {
-    super();
-  }
-
-  push(row: RunRow): void {
-    if (!this.fits(row)) return;
-    // The newest state of a run takes the place of one that was not read in time.
-    this.unread.set(row.run.id, row);
-    if (this.unread.size <= this.maxUnread) return this.wake();
-    this.fail(
-      new AppError(
-        'LIMIT_EXCEEDED',
-        `More than ${this.maxUnread} changed runs were left unread; list the runs and subscribe again.`,
-      ),
-    );
-  }
-
-  protected take(): RunRow | null {
-    for (const [id, row] of this.unread) {
-      this.unread.delete(id);
-      return row;
-    }
-    return null;
-  }
-
-  protected leave(): void {
-    this.unread.clear();
-    this.onLeave();
-  }
-
-  private fits({ kind, run }: RunRow): boolean {
-    const { filter } = this;
-    return (filter.kind ?? kind) === kind && (filter.projectId ?? run.projectId) === run.projectId;
-  }
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -42,6 +42,8 @@ export interface EmbeddedPostgresOptions {
   readonly log: LaunchLog;
   /** False gives up crash safety for speed: for tests. */
   readonly durable?: boolean;
+  /** Instead of one that is free: for a restart that clients are to find again. */
+  readonly port?: number | null;
 }
 
 export interface EmbeddedPostgres {
@@ -63,7 +65,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   }
   const { dataDir, lock } = await openDirectory(options.dataDir);
   try {
-    const { url, postmaster } = await launch(dataDir, options.log, options.durable ?? true);
+    const { url, postmaster } = await launch(dataDir, options);
     return new RunningPostgres(url, postmaster, lock);
   } catch (error) {
     lock.release();
@@ -118,8 +120,7 @@ async function openDirectory(path: string): Promise<{ dataDir: string; lock: Dir
 
 async function launch(
   dataDir: string,
-  log: LaunchLog,
-  durable: boolean,
+  { log, durable = true, port: wanted = null }: EmbeddedPostgresOptions,
 ): Promise<{ url: string; postmaster: Postmaster }> {
   const home = await openDataHome(dataDir, log);
   await stopOrphan(home, log);
@@ -128,7 +129,7 @@ async function launch(
   if (!existsSync(home.pgdata)) await createCluster(binaries, home, durable);
   await checkVersion(binaries, home);
   if (existsSync(home.logFile)) await rename(home.logFile, `${home.logFile}.1`);
-  const { port, postmaster } = await startOnFreePort(binaries, home, durable);
+  const { port, postmaster } = await startOnPort(wanted, binaries, home, durable);
   return { url: urlOf(password, port), postmaster };
 }
 
@@ -173,13 +174,14 @@ async function checkVersion({ major }: Binaries, { pgdata }: DataHome): Promise<
   );
 }
 
-async function startOnFreePort(
+async function startOnPort(
+  wanted: number | null,
   binaries: Binaries,
   home: DataHome,
   durable: boolean,
 ): Promise<{ port: number; postmaster: Postmaster }> {
   for (let attempt = 1; ; attempt += 1) {
-    const port = await findFreePort();
+    const port = wanted ?? (await findFreePort());
     try {
       return { port, postmaster: await Postmaster.start(binaries.postgres, home, settings(port, durable)) };
     } catch (error) {

@@ -12,25 +12,26 @@ import { Extensions } from 'type-graphql';
 import { AppError } from '../errors.js';
 import { isAllowed, type Access } from '../domain/viewer.js';
 import type { Context } from './context.js';
+import { tellOf } from './operation.js';
 
 /** Declares the access that a root field needs. */
 export function Needs(access: Access): MethodDecorator {
   return Extensions({ access }) as MethodDecorator;
 }
 
-type Resolve = GraphQLFieldResolver<unknown, Context>;
+export type Resolve = GraphQLFieldResolver<unknown, Context>;
 
 /** Puts the check before every root field of the schema. */
 export function authoriseSchema(schema: GraphQLSchema): GraphQLSchema {
   const roots = [schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()];
   for (const root of roots) {
-    for (const field of Object.values(root?.getFields() ?? {}))
-      authoriseField(`${root!.name}.${field.name}`, field);
+    for (const field of Object.values(root?.getFields() ?? {})) authoriseField(root!.name, field);
   }
   return schema;
 }
 
-function authoriseField(name: string, field: GraphQLField<unknown, Context>): void {
+function authoriseField(root: string, field: GraphQLField<unknown, Context>): void {
+  const name = `${root}.${field.name}`;
   const access = field.extensions['access'] as Access | undefined;
   if (access === undefined) throw new Error(`${name} does not declare the access it needs: add @Needs`);
   const check =
@@ -40,7 +41,7 @@ function authoriseField(name: string, field: GraphQLField<unknown, Context>): vo
       return resolve(source, args, context, info);
     };
   // Of a subscription, both: the key may lose its role between two events.
-  field.resolve = check(field.resolve ?? defaultFieldResolver);
+  field.resolve = tellOf(root, field, check(field.resolve ?? defaultFieldResolver));
   if (field.subscribe) field.subscribe = check(field.subscribe);
 }
 

@@ -25,13 +25,23 @@ export interface Services {
   readonly alertSinkKinds: SettingKinds;
   /** And about the kinds of source. */
   readonly sourceKinds: SettingKinds;
+  /** And about endpoints for webhooks. */
+  readonly webhookKinds: SettingKinds;
+  readonly operationLog: OperationLog | null;
+}
+
+/** Where single operations are told of, when anybody wants to know. */
+export interface OperationLog {
+  debug(details: object, message: string): void;
 }
 
 export interface Context extends Services {
+  /** Of the request; null for an event of a subscription. */
+  readonly correlationId: string | null;
   readonly viewer: Viewer;
   readonly loaders: Loaders;
 }
 
-export function createContext(parts: Services & { readonly viewer: Viewer }): Context {
+export function createContext(parts: Services & Pick<Context, 'viewer' | 'correlationId'>): Context {
   return { ...parts, loaders: new Loaders(parts.db, parts.viewer, parts.stuckMs) };
 }

@@ -59,9 +59,10 @@ export class DeadLetterResolver {
     @Ctx() { db, viewer }: Context,
   ): Promise<DeadLetterReportPayload> {
     return mutate<DeadLetterReportPayload>({ report: null }, async () => {
-      const byErrorCode = await countDeadLettersByCode(db, viewer, projectId);
-      const total = Object.values(byErrorCode).reduce((sum, count) => sum + count, 0);
-      const recommendations = adviseOn(byErrorCode);
+      const counts = await countDeadLettersByCode(db, viewer, projectId);
+      const byErrorCode = Object.fromEntries(counts.map(({ code, count }) => [code, count]));
+      const total = counts.reduce((sum, { count }) => sum + count, 0);
+      const recommendations = adviseOn(counts);
       return { report: shape(DeadLetterReport, { total, byErrorCode, recommendations }) };
     });
   }

@@ -1,6 +1,7 @@
 // Rows by key, many in one read: whatever can be reached through a list is loaded here.
 
 import DataLoader from 'dataloader';
+import type { Mismatch, Unread } from '../domain/reconciliation.js';
 import type { Viewer } from '../domain/viewer.js';
 import { findCatalogItems, type CatalogItemRow } from '../store/catalog-item.js';
 import { findChannels, type ChannelRow } from '../store/channel.js';
@@ -15,7 +16,12 @@ import type { Page } from '../store/page.js';
 import { listPartitions, type PartitionRow } from '../store/partition.js';
 import { findPipelineRuns, type PipelineRunRow } from '../store/pipeline-run.js';
 import { findPricingRules, type PricingRuleRow } from '../store/pricing-rule.js';
-import { listReconciliations, type ReconciliationRow } from '../store/reconciliation.js';
+import {
+  listFindings,
+  listReconciliations,
+  type FindingsRequest,
+  type ReconciliationRow,
+} from '../store/reconciliation.js';
 import {
   listRejectedRecords,
   type RejectedPageRequest,
@@ -64,6 +70,8 @@ export class Loaders {
   readonly rejectedRecords: PageLoader<RejectedPageRequest, RejectedRecordRow>;
   readonly ruleTargets: PageLoader<TargetPageRequest, RuleTargetRow>;
   readonly runEvents: PageLoader<EventPageRequest, RunEventRow>;
+  /** By report. */
+  readonly findings: PageLoader<FindingsRequest, Mismatch | Unread>;
 
   constructor(
     private readonly db: Database,
@@ -85,6 +93,7 @@ export class Loaders {
     this.rejectedRecords = this.pages(listRejectedRecords);
     this.ruleTargets = this.pages(listRuleTargets);
     this.runEvents = this.pages(listRunEvents);
+    this.findings = this.pages<FindingsRequest, Mismatch | Unread>(listFindings);
   }
 
   private rows<Row>(readMany: ReadMany<Row>): DataLoader<string, Row | null> {

@@ -61,7 +61,8 @@ export class OpsRunResolver {
   @Subscription(() => OpsRun, {
     subscribe: ({ args, context }: { args: { runId: string }; context: Context }) =>
       context.feed.runProgress(context.viewer, 'OPS', args.runId),
-    description: 'The run as it is now, then again whenever it changes, and always its final state.',
+    description:
+      'The run as it is now, then again whenever it changes: at most about ten times a second, and always its final state.',
   })
   opsRunProgress(
     @Root() row: RunRowOf<'OPS'>,

@@ -57,7 +57,7 @@ export class PipelineRunMutationResolver {
   @Needs('OPERATE')
   @Mutation(() => PipelineRunPayload, {
     description:
-      'FAILED → CONSOLIDATING: again when consolidation broke, or by `force` though partitions failed.',
+      'FAILED → CONSOLIDATING: again when consolidation broke, or by `force` though partitions failed or most items go.',
   })
   consolidatePipelineRun(
     @Arg('input', () => ConsolidatePipelineRunInput, { description: 'The run.' })

@@ -1,14 +1,17 @@
 // Reconciliation: asking for one and waiting for its report, which some runner makes. The end of it is told in
 // the run's ledger, so that is what is waited for.
 
-import { Arg, Ctx, Mutation, Resolver } from 'type-graphql';
+import { Arg, Ctx, FieldResolver, Int, Mutation, Resolver, Root } from 'type-graphql';
+import { MAX_FINDINGS_LISTED, type Mismatch, type Unread } from '../domain/reconciliation.js';
 import { AppError } from '../errors.js';
 import { waitForLine } from '../events/wait-for-line.js';
 import {
   ReconciliationMismatch,
   ReconciliationPayload,
   ReconciliationReport,
+  ReconciliationUnread,
 } from '../schema/reconciliation.js';
+import { First } from '../schema/page.js';
 import { RuleRunInput } from '../schema/rule-run-input.js';
 import { shape } from '../schema/shape.js';
 import {
@@ -27,7 +30,22 @@ const LONGEST_WAIT_MS = 20_000;
 const FAILED = 'automation.reconciliation.fail';
 const ENDS: ReadonlySet<string> = new Set([FAILED, 'automation.reconciliation.complete']);
 
-@Resolver()
+/** As many as anybody reads through: what is not limited is priced as these, for few reports have more. */
+const FINDINGS = 1_000;
+
+/** They are kept in one piece: reading many of them costs less than as many rows would. */
+function priceOfFindings({ args, childComplexity }: PricedField): number {
+  const first: unknown = args['first'];
+  const length = typeof first === 'number' ? Math.min(Math.max(first, 1), MAX_FINDINGS_LISTED) : FINDINGS;
+  return 1 + Math.ceil(length / 4) * childComplexity;
+}
+
+interface PricedField {
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly childComplexity: number;
+}
+
+@Resolver(() => ReconciliationReport)
 export class ReconciliationResolver {
   @Needs('OPERATE')
   @Mutation(() => ReconciliationPayload, {
@@ -47,6 +65,33 @@ export class ReconciliationResolver {
       const row = done ?? (await findReconciliation(db, viewer, asked.id));
       return { report: row && showReconciliation(row), pending: row === null };
     });
+  }
+
+  @FieldResolver(() => [ReconciliationMismatch], {
+    complexity: priceOfFindings,
+    description: `Those that differed, up to ${MAX_FINDINGS_LISTED} are kept; the ledger tells of each.`,
+  })
+  async details(
+    @Root() { id }: ReconciliationReport,
+    @Arg('first', () => Int, { nullable: true, description: 'How many at most; all when absent.' })
+    first: number | null | undefined,
+    @Ctx() { loaders }: Context,
+  ): Promise<ReconciliationMismatch[]> {
+    const page = await loaders.findings.load(id, { kind: 'expected', first: first ?? MAX_FINDINGS_LISTED });
+    return page.nodes.map((found) => shape(ReconciliationMismatch, found as Mismatch));
+  }
+
+  @FieldResolver(() => [ReconciliationUnread], {
+    complexity: priceOfFindings,
+    description: 'Those that could not be compared, and why; not each of very many.',
+  })
+  async unreadItems(
+    @Root() { id }: ReconciliationReport,
+    @First(FINDINGS, MAX_FINDINGS_LISTED) first: number | null,
+    @Ctx() { loaders }: Context,
+  ): Promise<ReconciliationUnread[]> {
+    const page = await loaders.findings.load(id, { kind: 'code', first: first ?? FINDINGS });
+    return page.nodes.map((found) => shape(ReconciliationUnread, found as Unread));
   }
 }
 
@@ -73,6 +118,5 @@ function cameToNothing(): AppError {
 }
 
 export function showReconciliation(row: ReconciliationRow): ReconciliationReport {
-  const details = row.details.map((mismatch) => shape(ReconciliationMismatch, mismatch));
-  return shape(ReconciliationReport, { ...row, details });
+  return shape(ReconciliationReport, row);
 }

@@ -20,6 +20,7 @@ import { RuleRunFilter } from '../schema/rule-run-input.js';
 import { RuleRun, RuleRunActionEnum, RuleRunConnection, RuleRunRollback } from '../schema/rule-run.js';
 import { RuleTargetConnection, RuleTargetStatusEnum, type RuleTarget } from '../schema/rule-target.js';
 import { shape } from '../schema/shape.js';
+import { MAX_REPORTS } from '../store/reconciliation.js';
 import { countRuleRuns, listRuleRuns, runCursor } from '../store/rule-run-list.js';
 import { countsOf, type RuleRunRow } from '../store/rule-run-row.js';
 import { targetCursor } from '../store/rule-target.js';
@@ -111,7 +112,8 @@ export class RuleRunResolver {
   }
 
   @FieldResolver(() => [ReconciliationReport], {
-    description: 'Every comparison of it with the channel, newest first.',
+    complexity: ({ childComplexity }) => 1 + MAX_REPORTS * childComplexity,
+    description: `Its comparisons with the channel, newest first; the newest ${MAX_REPORTS} of more.`,
   })
   async reconciliations(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<ReconciliationReport[]> {
     const rows = (await loaders.reconciliations.load(run.id)) ?? [];
@@ -122,7 +124,7 @@ export class RuleRunResolver {
     description: 'What this caller may ask of it now. Another caller may be faster, and then it is refused.',
   })
   allowedActions(@Root() run: RuleRun, @Ctx() { viewer }: Context): RuleRunAction[] {
-    return isAllowed(viewer.role, 'OPERATE') ? allowedActions(run) : [];
+    return isAllowed(viewer.role, 'OPERATE') ? allowedActions(run, new Date()) : [];
   }
 
   @Needs('READ')

@@ -62,7 +62,9 @@ export class RunResolver {
   @Subscription(() => Run, {
     subscribe: ({ args, context }: { args: RunChangedArgs; context: Context }) =>
       context.feed.runChanges(context.viewer, { kind: args.kind ?? null, projectId: args.projectId ?? null }),
-    description: 'Any run that changed, as it is now: for a board.',
+    description:
+      'For a board: first the runs that are under way, the newest 100 of them, as they are now; then any run that ' +
+      'changes, as it is then, and always as it ends up.',
   })
   runChanged(
     @Root() row: RunRow,

@@ -17,6 +17,7 @@ import { OpsRunResolver } from './ops-run.js';
 import { PipelineRunMutationResolver } from './pipeline-run-mutation.js';
 import { PipelineRunResolver } from './pipeline-run.js';
 import { PricingRuleResolver } from './pricing-rule.js';
+import { RetentionResolver } from './retention.js';
 import { RulePreviewResolver } from './rule-preview.js';
 import { RuleRunControlResolver } from './rule-run-control.js';
 import { ReconciliationResolver } from './reconciliation.js';
@@ -27,6 +28,7 @@ import { RunResolver } from './run.js';
 import { ScheduleResolver } from './schedule.js';
 import { SourceResolver } from './source.js';
 import { StateMachineResolver } from './state-machine.js';
+import { WebhookEndpointResolver } from './webhook-endpoint.js';
 import { WorkerResolver } from './worker.js';
 
 /** type-graphql asks for one; every subscription here brings its own source. */
@@ -44,7 +46,9 @@ const ROOT_DESCRIPTIONS = {
     'Reading. Everything is scoped to the tenant of the API key: what another tenant has does not exist.',
   Mutation:
     'Changing. Each mutation takes one `input`; what a person can cause and mend is told in `userErrors`, and has changed nothing.',
-  Subscription: 'Watching, over a WebSocket at this same address (subprotocol graphql-transport-ws).',
+  Subscription:
+    'Watching, over a WebSocket at this same address (subprotocol graphql-transport-ws), or by Server-Sent Events ' +
+    'here and at /graphql/stream (protocol graphql-sse), where `runEvents` resumes by Last-Event-ID.',
 };
 
 export function buildGraphqlSchema(): GraphQLSchema {
@@ -62,6 +66,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       PipelineRunMutationResolver,
       PipelineRunResolver,
       PricingRuleResolver,
+      RetentionResolver,
       RulePreviewResolver,
       RuleRunControlResolver,
       ReconciliationResolver,
@@ -72,6 +77,7 @@ export function buildGraphqlSchema(): GraphQLSchema {
       ScheduleResolver,
       SourceResolver,
       StateMachineResolver,
+      WebhookEndpointResolver,
       WorkerResolver,
     ],
     pubSub: NO_PUBSUB,

@@ -2,12 +2,13 @@
 // repeated at any point: what is to be told is written down with the alert, and is told until it was taken.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import type { AlertSink, Notice } from '../connectors/alert-sink/sink.js';
+import { isRefusedForGood, type AlertSink, type Notice } from '../connectors/alert-sink/sink.js';
 import { POLICY_RULES } from '../domain/alert.js';
 import type { Settings } from '../domain/settings.js';
-import { evaluateAlerts, forgetOldAlerts } from '../store/alert.js';
+import { evaluateAlerts, forgetOldAlerts, type AlertChange } from '../store/alert.js';
 import {
   claimNotices,
+  releaseNotice,
   openSinkSettings,
   settleDelivered,
   settleUndelivered,
@@ -33,16 +34,22 @@ export class AlertEvaluation implements MaintenanceJob {
   }
 
   async run(): Promise<void> {
-    const { db, log } = this.options;
-    for (const { event, alert } of await evaluateAlerts(db)) {
-      const { id, tenantId, policy, severity, message, value, threshold } = alert;
-      const facts = { alert: id, tenant: tenantId, policy, severity, value, threshold };
-      // The log is the sink that is always there.
-      if (event === 'resolve') log.info(facts, `alert resolved: ${message}`);
-      else if (severity === 'CRITICAL') log.error(facts, `alert: ${message}`);
-      else log.warn(facts, `alert: ${message}`);
+    const { db } = this.options;
+    try {
+      await evaluateAlerts(db, (change) => this.#tell(change));
+    } finally {
+      await forgetOldAlerts(db);
     }
-    await forgetOldAlerts(db);
+  }
+
+  /** The log is the sink that is always there. */
+  #tell({ event, alert }: AlertChange): void {
+    const { log } = this.options;
+    const { id, tenantId, policy, severity, message, value, threshold } = alert;
+    const facts = { alert: id, tenant: tenantId, policy, severity, value, threshold };
+    if (event === 'resolve') log.info(facts, `alert resolved: ${message}`);
+    else if (severity === 'CRITICAL') log.error(facts, `alert: ${message}`);
+    else log.warn(facts, `alert: ${message}`);
   }
 }
 
@@ -52,8 +59,11 @@ export interface AlertDeliveryOptions {
   readonly openSink: (kind: string, settings: Settings) => AlertSink;
   readonly log: Log;
   readonly everyMs?: number;
+  /** How long what is under way may go on at a stop; then it is cut, and handed back. */
+  readonly graceMs?: number;
 }
 
+const GRACE_MS = 3_000;
 /** Sinks that are told at once. */
 const MAX_AT_ONCE = 20;
 /** Between two looks for more, while some sink takes its time. */
@@ -69,12 +79,26 @@ export class AlertDelivery implements MaintenanceJob {
 
   /** Until nothing is due and everything under way has ended. A slow sink does not keep the others waiting. */
   async run(signal: AbortSignal): Promise<void> {
+    const { graceMs = GRACE_MS } = this.options;
+    const cutting = new AbortController();
+    let grace: NodeJS.Timeout | undefined;
+    const giveGrace = (): void => void (grace = setTimeout(() => cutting.abort(), graceMs));
+    signal.addEventListener('abort', giveGrace, { once: true });
+    try {
+      await this.#deliverAll(signal, cutting.signal);
+    } finally {
+      signal.removeEventListener('abort', giveGrace);
+      clearTimeout(grace);
+    }
+  }
+
+  async #deliverAll(stop: AbortSignal, cut: AbortSignal): Promise<void> {
     const underWay = new Set<Promise<void>>();
     for (;;) {
       const room = MAX_AT_ONCE - underWay.size;
-      const claimed = room > 0 && !signal.aborted ? await claimNotices(this.options.db, room) : [];
+      const claimed = room > 0 && !stop.aborted ? await claimNotices(this.options.db, room) : [];
       for (const notice of claimed) {
-        const delivery = this.#deliver(notice, signal).finally(() => underWay.delete(delivery));
+        const delivery = this.#deliver(notice, cut).finally(() => underWay.delete(delivery));
         underWay.add(delivery);
       }
       if (underWay.size === 0) return;
@@ -94,12 +118,13 @@ export class AlertDelivery implements MaintenanceJob {
       await openSink(kind, openSinkSettings(secrets, claimed)).send(toNotice(claimed), signal);
       await settleDelivered(db, claimed);
     } catch (error) {
-      // Cut by a stop: its lease ends, and somebody else tells it.
-      if (signal.aborted) return;
+      if (signal.aborted) return releaseNotice(db, claimed);
       const reason = error instanceof Error ? error.message : String(error);
-      const gaveUp = await settleUndelivered(db, claimed, reason);
+      const isFinal = isRefusedForGood(error);
+      const gaveUp = await settleUndelivered(db, claimed, { reason, isFinal });
       const facts = { sink: id, name, kind, tenant: claimed.tenantId, reason, attempts: claimed.attempts };
-      if (gaveUp) log.error(facts, 'an alert sink did not take a notice for days: it was given up');
+      if (gaveUp && isFinal) log.error(facts, 'an alert sink refuses a notice: it was given up');
+      else if (gaveUp) log.error(facts, 'an alert sink did not take a notice for days: it was given up');
       else log.warn(facts, 'an alert sink did not take a notice; it is tried again');
     }
   }

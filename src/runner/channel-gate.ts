@@ -68,16 +68,16 @@ export class Passage {
   }
 
   /**
-   * Takes note of answers. `stopCalls` is called when the circuit opens: at once by this batch's own count,
-   * since the next calls would not wait for the database, or when the row says so.
+   * Takes note of answers; answers how many of them were throttled. `stopCalls` is called when the circuit opens:
+   * at once by this batch's own count, since the next calls would not wait for the database, or when the row says so.
    */
-  note(outcomes: readonly ItemOutcome[], stopCalls: () => void): void {
+  note(outcomes: readonly ItemOutcome[], stopCalls: () => void): number {
     const answers = [...new Set(outcomes.map(({ outcome }) => outcome))];
     const isThrottled = answers.map((answer) => answer.kind !== 'applied' && answer.code === 'RATE_LIMITED');
-    if (isThrottled.length === 0) return;
+    if (isThrottled.length === 0) return 0;
     this.#isAnswered = true;
     const isCalm = !isThrottled.includes(true);
-    if (isCalm && !this.#isTroubled) return;
+    if (isCalm && !this.#isTroubled) return 0;
     this.#isTroubled = !isCalm;
     const { db, channelId, policy } = this.#options;
     const streaks = countStreaks(isThrottled);
@@ -89,6 +89,7 @@ export class Passage {
       if (circuit === 'OPEN') stopCalls();
     });
     this.#noted.catch(() => {});
+    return streaks.throttled;
   }
 
   /** The batch is still under way. */

@@ -3,10 +3,13 @@
 // that was too slow changes nothing.
 
 import { setTimeout as delay } from 'node:timers/promises';
+import { errorMessageOf } from '../domain/rule-target.js';
 import { extendLeases, type Claim } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { releaseTargets, settleIfClaimed, type SettledTarget } from '../store/settle.js';
-import type { Log } from './log.js';
+import { isUnavailable } from '../store/sqlstate.js';
+import { countFacts, inSpan, type SpanRequest } from '../tracing.js';
+import { tellingOf, type Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 
 export interface LeasedBatchOptions {
@@ -20,8 +23,11 @@ export interface LeasedBatchOptions {
 /** Leases are renewed when a third of their time is over: one renewal may fail. */
 const RENEWALS_PER_LEASE = 3;
 
-/** Between two tries to settle while the database does not answer. */
+/** Between two tries to settle what the database did not take. */
 const SETTLE_AGAIN_MS = 500;
+
+/** A batch that the database answered and refused so often will not pass by itself. */
+const MAX_REFUSALS = 2;
 
 export class LeasedBatch {
   readonly #options: LeasedBatchOptions;
@@ -73,30 +79,52 @@ export class LeasedBatch {
   }
 
   async #drain(): Promise<void> {
+    let refusals = 0;
     while (this.#known.length > 0) {
       const batch = this.#known;
       this.#known = [];
       try {
-        await this.#write(batch);
+        if (refusals < MAX_REFUSALS) await this.#write(batch);
+        else await this.#writeApart(batch);
+        refusals = 0;
       } catch (error) {
-        this.#known = [...batch, ...this.#known];
+        this.#known = [...batch.filter(({ targetId }) => this.#leased.has(targetId)), ...this.#known];
+        if (!isUnavailable(error)) refusals += 1;
         // A result that is known is worth some patience: without it the call would be made again.
-        if (this.#signal.aborted || performance.now() + SETTLE_AGAIN_MS >= this.#leasedUntil) throw error;
+        const isPatient = refusals <= MAX_REFUSALS && performance.now() + SETTLE_AGAIN_MS < this.#leasedUntil;
+        if (this.#signal.aborted || !isPatient) throw error;
         await delay(SETTLE_AGAIN_MS, undefined, { signal: this.#signal }).catch(() => {});
       }
     }
   }
 
+  /** One result that cannot be kept must not hold up the others: halves, until it stands alone and fails. */
+  async #writeApart(batch: readonly SettledTarget[]): Promise<void> {
+    try {
+      await this.#write(batch);
+    } catch (error) {
+      if (isUnavailable(error)) throw error;
+      if (batch.length === 1) return this.#write([unrecorded(batch[0]!, error)]);
+      const middle = Math.ceil(batch.length / 2);
+      await this.#writeApart(batch.slice(0, middle));
+      await this.#writeApart(batch.slice(middle));
+    }
+  }
+
   async #write(batch: readonly SettledTarget[]): Promise<void> {
     const { db, claim, log, observer } = this.#options;
+    const { runId, correlationId } = claim;
+    const kind = claim.purpose === 'apply' ? 'rule_target' : 'rule_target_roll_back';
+    const events = countEvents(batch);
     const from = performance.now();
-    const { held, runMs } = await settleIfClaimed(db, claim, batch);
+    const { held, runMs } = await inSpan(spanOf(kind, claim, events), () =>
+      settleIfClaimed(db, claim, batch),
+    );
     for (const { targetId } of batch) this.#leased.delete(targetId);
     const ms = performance.now() - from;
-    const kind = claim.purpose === 'apply' ? 'rule_target' : 'rule_target_roll_back';
-    observer.onSettle?.({ kind, ms, events: countEvents(batch), runMs });
+    observer.onSettle?.({ kind, runId, correlationId, ms, events, runMs });
     if (held === batch.length) return;
-    log.warn({ runId: claim.runId, lost: batch.length - held }, 'results came after the lease was lost');
+    log.warn({ ...tellingOf(claim), lost: batch.length - held }, 'results came after the lease was lost');
   }
 
   async #renew(alsoRenew: () => Promise<void>): Promise<void> {
@@ -107,13 +135,26 @@ export class LeasedBatch {
       this.#leasedUntil = from + leaseMs;
       await alsoRenew();
     } catch (error) {
-      log.warn({ err: error, runId: claim.runId }, 'leases could not be renewed');
+      log.warn({ err: error, ...tellingOf(claim) }, 'leases could not be renewed');
     }
   }
+}
+
+/** What the database refuses to keep is told in its own words, which it will. */
+function unrecorded({ targetId, settlement }: SettledTarget, error: unknown): SettledTarget {
+  const result = settlement.event === 'succeed' ? 'The price was set' : 'The attempt failed';
+  const reason = error instanceof Error ? error.message : String(error);
+  const message = errorMessageOf(`${result}, but the result could not be recorded: ${reason}`);
+  return { targetId, settlement: { event: 'exhaust', code: 'UNRECORDED', message } };
 }
 
 function countEvents(batch: readonly SettledTarget[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { settlement } of batch) counts[settlement.event] = (counts[settlement.event] ?? 0) + 1;
   return counts;
+}
+
+function spanOf(kind: string, { runId, correlationId }: Claim, events: Record<string, number>): SpanRequest {
+  const facts = { 'runledger.run_id': runId, 'runledger.correlation_id': correlationId };
+  return { name: `settle ${kind}`, facts: { ...facts, ...countFacts(events) } };
 }

@@ -5,3 +5,14 @@ export interface Log {
   warn(details: object, message: string): void;
   error(details: object, message: string): void;
 }
+
+/** What each line about a run names it by. One without a correlation id of its own has its id for it. */
+export function tellingOf({
+  runId,
+  correlationId = runId,
+}: {
+  readonly runId: string;
+  readonly correlationId?: string;
+}): { readonly runId: string; readonly correlationId: string } {
+  return { runId, correlationId };
+}

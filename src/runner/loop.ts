@@ -5,7 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { stepWorker, type WorkerEvent, type WorkerState } from '../domain/worker-loop.js';
 import type { Doorbell } from './doorbell.js';
-import type { Log } from './log.js';
+import { tellingOf, type Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 import type { Work, WorkKind, WorkResult } from './work.js';
 
@@ -42,6 +42,8 @@ export class WorkerLoop {
   readonly #quiet = new Map<WorkKind, number>();
   /** Kinds that were due but could not be claimed in this look for work. */
   readonly #missed = new Set<WorkKind>();
+  /** The kind that was claimed last: it mostly has more, and is claimed from without asking first. */
+  #likely: WorkKind | null = null;
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   #state: WorkerState = 'STARTUP';
@@ -131,7 +133,9 @@ export class WorkerLoop {
   #fail(error: unknown): void {
     const { id, kinds, log, errorWaitMs } = this.#options;
     const kind = this.#asking;
-    log.error({ err: error, worker: id, state: this.#state, kind: kind?.name }, 'worker failed');
+    const run = this.#unit?.work.run;
+    const facts = { ...(run && tellingOf(run)), worker: id, state: this.#state, kind: kind?.name };
+    log.error({ err: error, ...facts }, 'worker failed');
     if (kind) this.#resting.set(kind, this.#now() + errorWaitMs);
     const othersCanGoOn = kind !== null && kinds.some((each) => !this.#isIn(this.#resting, each));
     this.#errorWaitMs = othersCanGoOn ? 0 : errorWaitMs;
@@ -154,6 +158,10 @@ export class WorkerLoop {
   async #poll(): Promise<WorkerEvent> {
     this.#nextDueMs = null;
     for (const kind of this.#kindsToAsk()) {
+      if (kind === this.#likely) {
+        this.#found = kind;
+        return 'find';
+      }
       const ms = await this.#ask(kind, () => kind.nextDueMs());
       if (ms !== null && ms <= 0) {
         this.#found = kind;
@@ -169,14 +177,18 @@ export class WorkerLoop {
   async #claim(): Promise<WorkerEvent> {
     const kind = this.#found!;
     const askedAt = this.#now();
+    // A miss of a kind that was not asked says only that it must be asked.
+    const wasAsked = kind !== this.#likely;
+    this.#likely = null;
     const work = await this.#ask(kind, () => kind.claim(this.id));
     if (!work) {
-      this.#missed.add(kind);
+      if (wasAsked) this.#missed.add(kind);
       return 'miss';
     }
     const claimedAt = this.#now();
-    this.#options.observer?.onClaim?.(kind.name, claimedAt - askedAt);
+    this.#options.observer?.onClaim?.(kind.name, claimedAt - askedAt, work.run, work.leases);
     this.#unit = { kind, work, claimedAt };
+    this.#likely = kind;
     this.#missed.clear();
     this.#turn = (this.#options.kinds.indexOf(kind) + 1) % this.#options.kinds.length;
     this.#idleMs = this.#options.minIdleMs;
@@ -192,9 +204,9 @@ export class WorkerLoop {
   }
 
   async #report(result: WorkResult): Promise<WorkerEvent> {
-    const { kind, claimedAt } = this.#unit!;
+    const { kind, work, claimedAt } = this.#unit!;
     this.#unit = null;
-    this.#options.observer?.onWork?.(kind.name, result, this.#now() - claimedAt);
+    this.#options.observer?.onWork?.(kind.name, result, this.#now() - claimedAt, work.run);
     return 'report';
   }
 

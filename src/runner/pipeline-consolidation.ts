@@ -9,8 +9,8 @@ import type { RuleDefinition } from '../domain/pricing-rule.js';
 import { priceByRules } from '../domain/pricing-rule-order.js';
 import { nextDelayMs } from '../domain/retry-policy.js';
 import { AppError } from '../errors.js';
+import { completeIfDone, recoverCompletions } from '../store/completion.js';
 import {
-  completeIfDone,
   consolidateBatch,
   findConsolidatingRuns,
   nextConsolidationDelayMs,
@@ -21,6 +21,8 @@ import {
 import { listEnabledRules } from '../store/pricing-rule.js';
 import type { RawItem } from '../store/raw-item.js';
 import type { RejectedRecord } from '../store/rejected-record.js';
+import { tellingOf } from './log.js';
+import { observeSettle } from './observed-feed.js';
 import type { PipelineOptions } from './pipeline-plans.js';
 import type { Work, WorkKind, WorkResult } from './work.js';
 
@@ -39,9 +41,9 @@ export class PipelineConsolidation implements WorkKind {
     this.#options = options;
   }
 
-  /** Nothing to take back: the rows of a worker that is gone are unlocked by the database. */
-  async recover(): Promise<number> {
-    return 0;
+  /** Of completions: the rows that a batch of a dead worker had locked are unlocked by the database. */
+  recover(deadWorkerIds: readonly string[]): Promise<number> {
+    return recoverCompletions(this.#options.db, deadWorkerIds);
   }
 
   async nextDueMs(): Promise<number | null> {
@@ -55,7 +57,12 @@ export class PipelineConsolidation implements WorkKind {
     this.#served += 1;
     const run = runs[this.#served % runs.length];
     if (!run) return null;
-    return { leases: 1, process: () => this.#process(run, workerId) };
+    const { runId } = run;
+    return {
+      leases: 1,
+      run: { kind: 'PIPELINE', ...tellingOf({ runId }) },
+      process: () => this.#process(run, workerId),
+    };
   }
 
   #findResting(): string[] {
@@ -72,7 +79,7 @@ export class PipelineConsolidation implements WorkKind {
       // Without a database there is nobody to tell; the batch was undone, and comes again.
       if (error instanceof AppError && error.code === 'UNAVAILABLE') throw error;
       const { db, log, retry, random = Math.random } = this.#options;
-      log.error({ err: error, runId: run.runId }, 'a batch could not be consolidated');
+      log.error({ err: error, ...tellingOf({ runId: run.runId }) }, 'a batch could not be consolidated');
       const message = `consolidation broke: ${error instanceof Error ? error.message : String(error)}`;
       const delayMs = nextDelayMs(retry, 1, false, random);
       await retryConsolidation(db, { runId: run.runId, workerId, message, delayMs });
@@ -81,21 +88,25 @@ export class PipelineConsolidation implements WorkKind {
   }
 
   async #consolidate(run: ConsolidatingRun, workerId: string): Promise<void> {
-    const { db, sources } = this.#options;
+    const { db, sources, observer, leaseMs } = this.#options;
     const { runId } = run;
     const { source } = await sources.get(run);
     const rules = await listEnabledRules(db, run);
     const after = this.#cursors.get(runId) ?? '';
-    const count = await consolidateBatch(db, run, {
-      workerId,
-      after,
-      onLocked: (last) => this.#cursors.set(runId, last),
-      map: (items) => mapBatch(source, rules, items),
-    });
+    const consolidate = () =>
+      consolidateBatch(db, run, {
+        workerId,
+        after,
+        onLocked: (last) => this.#cursors.set(runId, last),
+        map: (items) => mapBatch(source, rules, items),
+      });
+    const told = { kind: 'PIPELINE', ...tellingOf({ runId }) } as const;
+    const eventsOf = (items: number) => (items === 0 ? null : { consolidate: items });
+    const count = await observeSettle('pipeline_consolidation', told, observer, consolidate, eventsOf);
     if (count === CONSOLIDATION_BATCH) return;
     // The end of the list: what was passed over, because others had it, lies before.
     this.#cursors.delete(runId);
-    if (count > 0 || after !== '' || (await completeIfDone(db, runId, workerId))) return;
+    if (count > 0 || after !== '' || (await completeIfDone(db, { runId, workerId, leaseMs }))) return;
     this.#restingUntil.set(runId, performance.now() + REST_MS);
   }
 }

@@ -4,7 +4,14 @@
 import { z } from 'zod';
 import type { OpenedSource } from '../connectors/source-registry.js';
 import type { Page, SourceFailure } from '../connectors/source.js';
-import { delayOfNextDelivery, findEndlessness } from '../domain/partition.js';
+import { delayOfNextDelivery } from '../domain/partition.js';
+import {
+  findEndlessness,
+  findPageFault,
+  positionOf,
+  takePage,
+  type PageStep,
+} from '../domain/partition-reading.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import {
   claimPage,
@@ -14,11 +21,15 @@ import {
   releasePage,
   type PageClaim,
 } from '../store/partition-claim.js';
-import { failPartition, retryPage, settlePage, type ReadPage } from '../store/partition-settle.js';
+import { failPartition, retreat, retryPage, settlePage, type ReadPage } from '../store/partition-settle.js';
+import { AppError } from '../errors.js';
+import { inSpan } from '../tracing.js';
 import { LeaseKeeper } from './lease-keeper.js';
-import type { PipelineOptions } from './pipeline-plans.js';
+import { tellingOf } from './log.js';
+import { observeFeedCall, observeSettle } from './observed-feed.js';
+import { settleSpanOf, type PipelineOptions } from './pipeline-plans.js';
 import { failureOf } from './pipeline-source.js';
-import type { Work, WorkKind, WorkResult } from './work.js';
+import type { RunOfWork, Work, WorkKind, WorkResult } from './work.js';
 
 /** Those who watch a run are told of its pages this often, by each process. */
 const RING_EVERY_MS = 100;
@@ -26,7 +37,17 @@ const RING_EVERY_MS = 100;
 const PAYLOAD = z.looseObject({
   totalRecords: z.number().nullable().default(null),
   limit: z.int().positive().default(30),
+  counted: z.number().nullable().default(null),
+  lead: z.number().default(0),
 });
+
+type Retreat = Extract<PageStep, { kind: 'retreat' }>;
+
+/** A page that is to be kept. */
+interface KeptPage {
+  readonly kind: 'page';
+  readonly page: ReadPage;
+}
 
 export class PipelinePages implements WorkKind {
   readonly name = 'pipeline_page';
@@ -62,12 +83,14 @@ export class PipelinePages implements WorkKind {
 
 class PageWork implements Work {
   readonly leases = 1;
+  readonly run: RunOfWork;
   readonly #claim: PageClaim;
   readonly #options: PipelineOptions;
   readonly #isTimeToRing: () => boolean;
 
   constructor(claim: PageClaim, options: PipelineOptions, isTimeToRing: () => boolean) {
     this.#claim = claim;
+    this.run = { kind: 'PIPELINE', ...tellingOf({ runId: claim.runId }) };
     this.#options = options;
     this.#isTimeToRing = isTimeToRing;
   }
@@ -75,9 +98,9 @@ class PageWork implements Work {
   async process(signal: AbortSignal): Promise<WorkResult> {
     const { db, leaseMs, log, sources } = this.#options;
     const claim = this.#claim;
-    const keeper = new LeaseKeeper(leaseMs, () => extendPageLease(db, claim, leaseMs), log);
+    const keeper = new LeaseKeeper(leaseMs, () => extendPageLease(db, claim, leaseMs), log, this.run);
     let opened: OpenedSource | null = null;
-    let outcome: Page | SourceFailure;
+    let outcome: KeptPage | Retreat | SourceFailure;
     try {
       opened = await sources.get(claim);
       outcome = await this.#fetch(opened, signal);
@@ -87,63 +110,129 @@ class PageWork implements Work {
         return 'failure';
       }
       log.error(
-        { err: error, runId: claim.runId, partitionId: claim.partitionId },
+        { err: error, ...tellingOf(this.run), partitionId: claim.partitionId },
         'a page could not be read',
       );
       outcome = failureOf(error);
     } finally {
       keeper.stop();
     }
-    if (outcome.kind === 'page') return this.#settle(outcome);
-    return this.#giveUp(outcome, opened?.policy.retry ?? this.#options.retry);
+    const retry = opened?.policy.retry ?? this.#options.retry;
+    if (outcome.kind === 'retreat') return this.#retreat(outcome);
+    return outcome.kind === 'page' ? this.#settle(outcome.page, retry) : this.#giveUp(outcome, retry);
   }
 
-  async #fetch({ source }: OpenedSource, signal: AbortSignal): Promise<Page | SourceFailure> {
-    const { payload, offset, cursor, since, duplicated } = this.#claim;
-    const { totalRecords: total, limit, ...range } = PAYLOAD.parse(payload);
-    const message = findEndlessness({ offset, duplicated, total, limit });
+  async #fetch({ source }: OpenedSource, signal: AbortSignal): Promise<KeptPage | Retreat | SourceFailure> {
+    const { payload, offset, cursor, since, duplicated, reading: known } = this.#claim;
+    const { totalRecords: total, limit, counted, lead, ...range } = PAYLOAD.parse(payload);
+    const position = positionOf(this.#claim);
+    const message = findEndlessness({ position, duplicated, total, limit, lead, reading: known });
     if (message !== null) return { kind: 'permanent', message };
-    const page = await source.fetchPage(
-      { range: range as Readonly<Record<string, string>>, offset, cursor, limit, since },
-      signal,
-    );
+    const request = {
+      range: range as Readonly<Record<string, string>>,
+      offset: position,
+      cursor,
+      limit,
+      since,
+    };
+    const { sourceId, partitionId } = this.#claim;
+    const call = {
+      ...tellingOf(this.run),
+      sourceId,
+      purpose: 'page',
+      partitionId,
+      offset: position,
+    } as const;
+    const page = await observeFeedCall(call, this.#options.observer, () => source.fetchPage(request, signal));
     if (page.kind !== 'page') return page;
-    const end = offset + page.passed;
+    const reading = { ...known, counted: known.counted ?? counted ?? total };
+    const step = takePage({ offset, limit, lead, reading }, page);
+    if (step.kind === 'retreat') return step;
+    const end = position + page.passed;
     if (page.isLast && page.totalRecords !== null && end < page.totalRecords) {
-      const fault = `the source ends after ${end} records, though it counts ${page.totalRecords}`;
-      return { kind: 'transient', message: fault, throttled: false };
+      return mayPass(`the source ends after ${end} records, though it counts ${page.totalRecords}`);
     }
-    return { ...page, totalRecords: page.totalRecords ?? total };
+    const fault = findPageFault(page, known.fingerprint);
+    if (fault !== null) return mayPass(fault);
+    return { kind: 'page', page: toReadPage(page, step, total) };
   }
 
-  async #settle(page: Page): Promise<WorkResult> {
-    const { db, log } = this.#options;
-    const { runId, partitionId, offset } = this.#claim;
-    const result = await settlePage(db, this.#claim, toReadPage(page), { ring: this.#isTimeToRing() });
-    if (result !== 'settled') log.warn({ runId, partitionId, offset, result }, 'a page was not kept');
+  async #retreat({ by, reading }: Retreat): Promise<WorkResult> {
+    const held = await retreat(this.#options.db, this.#claim, { by, reading });
+    if (!held) this.#noteLost();
+    return 'success';
+  }
+
+  async #settle(page: ReadPage, retry: RetryPolicy): Promise<WorkResult> {
+    try {
+      return await this.#keep(page);
+    } catch (error) {
+      // Without a database there is nobody to tell; the lease expires, and the page comes again.
+      if (error instanceof AppError && error.code === 'UNAVAILABLE') throw error;
+      const { partitionId } = this.#claim;
+      this.#options.log.error(
+        { err: error, ...tellingOf(this.run), partitionId },
+        'a page could not be kept',
+      );
+      const reason = error instanceof Error ? error.message : String(error);
+      return this.#giveUp(mayPass(`the page cannot be kept: ${reason}`), retry);
+    }
+  }
+
+  async #keep(page: ReadPage): Promise<WorkResult> {
+    const { db, log, observer } = this.#options;
+    const { partitionId, offset } = this.#claim;
+    const settle = () => settlePage(db, this.#claim, page, { ring: this.#isTimeToRing() });
+    const span = settleSpanOf(this.run, page.records.length);
+    const eventsOf = (kept: string) => ({ [kept]: 1 });
+    const result = await observeSettle(
+      'pipeline_page',
+      this.run,
+      observer,
+      () => inSpan(span, settle),
+      eventsOf,
+    );
+    if (result !== 'settled')
+      log.warn({ ...tellingOf(this.run), partitionId, offset, result }, 'a page was not kept');
     return 'success';
   }
 
   async #giveUp(failure: SourceFailure, retry: RetryPolicy): Promise<WorkResult> {
-    const { db, log, random = Math.random } = this.#options;
+    const { db, observer, random = Math.random } = this.#options;
     const { message } = failure;
     const delayMs = delayOfNextDelivery(failure, this.#claim.attempts, retry, random);
-    const held =
+    const [event, settle] =
       delayMs === null
-        ? await failPartition(db, this.#claim, message)
-        : await retryPage(db, this.#claim, { message, delayMs });
-    if (!held) log.warn({ runId: this.#claim.runId }, 'a failure came after its lease was lost');
+        ? (['fail', () => failPartition(db, this.#claim, message)] as const)
+        : (['retry', () => retryPage(db, this.#claim, { message, delayMs })] as const);
+    const eventsOf = (kept: boolean) => ({ [kept ? event : 'lost']: 1 });
+    const held = await observeSettle('pipeline_page', this.run, observer, settle, eventsOf);
+    if (!held) this.#noteLost();
     return 'failure';
+  }
+
+  #noteLost(): void {
+    this.#options.log.warn(tellingOf(this.run), 'what came of a page came after its lease was lost');
   }
 }
 
-function toReadPage({ records, passed, cursor, isLast, totalRecords: total }: Page): ReadPage {
+function mayPass(message: string): SourceFailure {
+  return { kind: 'transient', message, throttled: false };
+}
+
+function toReadPage(
+  { records, passed, cursor, isLast, totalRecords }: Page,
+  { reading, expectedTwice }: Extract<PageStep, { kind: 'keep' }>,
+  planned: number | null,
+): ReadPage {
   return {
-    records: records.filter((record) => record.externalId !== null),
-    rejected: records.filter((record) => record.externalId === null),
+    records: records.filter((record) => record.reason === undefined),
+    rejected: records.filter((record) => record.reason !== undefined),
     passed,
     cursor,
     isLast,
-    total,
+    total: totalRecords ?? planned,
+    reading,
+    expectedTwice,
   };
 }

@@ -1,17 +1,18 @@
 // One claimed batch on its way through the channel. Outcomes come in a few at a time and are settled while
-// the rest is under way. A circuit that opens ends the calls that are not made yet, and a few calls that hang
-// are left behind, so that neither holds up the loop.
+// the rest is under way. A circuit that opens ends the calls that are not made yet, as does a channel that does not
+// let us in any more; calls that hang are left behind, so that none of it holds up the loop.
 
-import type { Channel, ItemOutcome } from '../connectors/channel.js';
+import type { Channel, Failure, ItemOutcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
 import type { ClaimedTarget } from '../store/claim.js';
 import type { BatchSize } from './batch-size.js';
 import type { Passage } from './channel-gate.js';
+import { tellingOf } from './log.js';
 import { LeasedBatch, type LeasedBatchOptions } from './leased-batch.js';
 import { callChannel } from './price-calls.js';
 import type { Stragglers } from './stragglers.js';
-import type { Work, WorkResult } from './work.js';
+import type { RunOfWork, Work, WorkResult } from './work.js';
 
 export interface RuleTargetWorkOptions extends LeasedBatchOptions {
   readonly channel: Channel;
@@ -19,6 +20,8 @@ export interface RuleTargetWorkOptions extends LeasedBatchOptions {
   readonly passage: Passage;
   readonly size: BatchSize;
   readonly stragglers: Stragglers;
+  /** Channels that did not let us in when they were last asked. */
+  readonly shut: WeakSet<Channel>;
   /** After so long without an outcome, what is left of the batch counts as hanging. */
   readonly patienceMs: number;
   readonly random: () => number;
@@ -26,20 +29,29 @@ export interface RuleTargetWorkOptions extends LeasedBatchOptions {
 
 export class RuleTargetWork implements Work {
   readonly workerId: string;
+  readonly channelId: string;
   readonly #options: RuleTargetWorkOptions;
   /** By external id, until the outcome is known. */
   readonly #open: Map<string, ClaimedTarget>;
   readonly #calls = new AbortController();
   readonly #startedAt = performance.now();
   #batch: LeasedBatch | null = null;
+  /** Asks the channel, once, whether it is we who are refused, or an item. */
+  #asking: Promise<void> | null = null;
+  #refusal: Failure | null = null;
   #lastOutcomeAt = performance.now();
   #result: WorkResult = 'success';
 
   constructor(options: RuleTargetWorkOptions) {
     this.#options = options;
-    const { targets, workerId } = options.claim;
+    const { targets, workerId, channelId } = options.claim;
     this.workerId = workerId;
+    this.channelId = channelId;
     this.#open = new Map(targets.map((target) => [target.externalId, target]));
+  }
+
+  get run(): RunOfWork {
+    return { kind: 'RULE', ...tellingOf(this.#options.claim) };
   }
 
   get leases(): number {
@@ -72,27 +84,45 @@ export class RuleTargetWork implements Work {
   }
 
   async #call(batch: LeasedBatch, signal: AbortSignal): Promise<void> {
-    const { channel, claim, log } = this.#options;
+    const { channel, claim, log, observer, shut } = this.#options;
     const calls = AbortSignal.any([signal, this.#calls.signal]);
+    if (shut.has(channel)) await this.#askForEntry(calls);
     try {
-      for await (const outcomes of callChannel(channel, claim, calls)) this.#note(batch, outcomes);
-      if (!calls.aborted) this.#giveUpOn(batch, 'The channel gave no outcome');
+      for await (const outcomes of callChannel(channel, claim, calls, observer)) {
+        this.#note(batch, outcomes);
+        if (this.#open.size > 0 && outcomes.some(isUnauthorised)) this.#asking ??= this.#askForEntry(calls);
+      }
+      await this.#asking;
+      if (!calls.aborted) this.#giveUpOn(batch, upstream('The channel gave no outcome'));
     } catch (error) {
-      if (calls.aborted) return;
-      log.error({ err: error, runId: claim.runId }, 'the connector failed');
-      // It costs an attempt: what breaks the connector must not come back for ever.
-      this.#giveUpOn(
-        batch,
-        `The connector failed: ${error instanceof Error ? error.message : String(error)}`,
-      );
+      if (!calls.aborted) {
+        log.error({ err: error, ...tellingOf(claim) }, 'the connector failed');
+        const message = error instanceof Error ? error.message : String(error);
+        // It costs an attempt: what breaks the connector must not come back for ever.
+        this.#giveUpOn(batch, upstream(`The connector failed: ${message}`));
+      }
     }
+    if (this.#refusal) this.#giveUpOn(batch, this.#refusal);
+  }
+
+  /** A channel that lets nobody in need not be asked about each item: what is left fails as one. */
+  async #askForEntry(signal: AbortSignal): Promise<void> {
+    const { channel, shut } = this.#options;
+    const failure = await channel.probe(signal).catch(() => null);
+    if (failure?.code !== 'AUTH') {
+      shut.delete(channel);
+      return;
+    }
+    shut.add(channel);
+    this.#refusal = { ...failure, message: `The channel lets us in for nothing: ${failure.message}` };
+    this.#calls.abort();
   }
 
   #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     this.#lastOutcomeAt = performance.now();
     this.#settle(batch, outcomes);
-    if (outcomes.some(isThrottled)) this.#options.observer.onThrottle?.();
-    this.#options.passage.note(outcomes, () => this.#calls.abort());
+    const throttled = this.#options.passage.note(outcomes, () => this.#calls.abort());
+    if (throttled > 0) this.#options.observer.onThrottle?.(throttled);
   }
 
   #settle(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
@@ -107,22 +137,25 @@ export class RuleTargetWork implements Work {
     batch.settle(settled);
   }
 
-  #giveUpOn(batch: LeasedBatch, message: string): void {
-    const outcome = { kind: 'retryable', code: 'UPSTREAM', message } as const;
+  #giveUpOn(batch: LeasedBatch, outcome: Failure): void {
     this.#settle(
       batch,
       [...this.#open.keys()].map((externalId) => ({ externalId, outcome })),
     );
   }
 
-  /** Resolves once nothing has come in for a while and somebody else waits for the rest. */
+  /** Resolves once nothing has come in for a while: somebody else waits for the rest then. */
   #onlyStragglersAreLeft(whole: Promise<unknown>, signal: AbortSignal): Promise<void> {
     const { patienceMs, stragglers } = this.#options;
     return new Promise((resolve) => {
       const look = (): void => {
         const silentMs = performance.now() - this.#lastOutcomeAt;
-        if (silentMs >= patienceMs && stragglers.adopt(this, whole)) resolve();
-        else timer = setTimeout(look, Math.max(patienceMs - silentMs, patienceMs / 5));
+        if (silentMs < patienceMs) {
+          timer = setTimeout(look, patienceMs - silentMs);
+          return;
+        }
+        stragglers.adopt(this, whole);
+        resolve();
       };
       let timer = setTimeout(look, patienceMs);
       signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
@@ -130,6 +163,10 @@ export class RuleTargetWork implements Work {
   }
 }
 
-function isThrottled({ outcome }: ItemOutcome): boolean {
-  return outcome.kind !== 'applied' && outcome.code === 'RATE_LIMITED';
+function isUnauthorised({ outcome }: ItemOutcome): boolean {
+  return outcome.kind === 'permanent' && outcome.code === 'AUTH';
+}
+
+function upstream(message: string): Failure {
+  return { kind: 'retryable', code: 'UPSTREAM', message };
 }

@@ -34,10 +34,14 @@ export interface RuleTargetOptions {
 
 const PATIENCE_MS = 500;
 
+/** Until it is looked again whether a channel has room that leaves too many calls unanswered. */
+const FULL_MS = 200;
+
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
   readonly #stragglers: Stragglers;
+  readonly #shut = new WeakSet<Channel>();
   /** How much each channel gets done at a time; forgotten with it. */
   readonly #sizes = new WeakMap<Channel, BatchSize>();
 
@@ -52,13 +56,16 @@ export class RuleTargets implements WorkKind {
     return recoverLeases(db, deadWorkerIds);
   }
 
-  nextDueMs(): Promise<number | null> {
-    return nextClaimDelayMs(this.#options.db);
+  async nextDueMs(): Promise<number | null> {
+    const full = this.#stragglers.fullChannels();
+    const ms = await nextClaimDelayMs(this.#options.db, full);
+    return full.length === 0 ? ms : Math.min(ms ?? Infinity, FULL_MS);
   }
 
   async claim(workerId: string): Promise<Work | null> {
     const { db, leaseMs } = this.#options;
-    const found = await findClaimableRun(db);
+    // Full for this process only: another may have room, so the run's row says nothing of it.
+    const found = await findClaimableRun(db, this.#stragglers.fullChannels());
     if (!found) return null;
     const { runId, channelId, isGuarded, throttles } = found;
     const { channel, policy } = await this.#open(found);
@@ -76,8 +83,8 @@ export class RuleTargets implements WorkKind {
 
   #makeWork(parts: Pick<RuleTargetWorkOptions, 'claim' | 'channel' | 'retry' | 'passage' | 'size'>): Work {
     const { db, leaseMs, log, observer = {}, random = Math.random, patienceMs = PATIENCE_MS } = this.#options;
-    const stragglers = this.#stragglers;
-    return new RuleTargetWork({ ...parts, db, leaseMs, log, observer, random, patienceMs, stragglers });
+    const own = { stragglers: this.#stragglers, shut: this.#shut };
+    return new RuleTargetWork({ ...parts, ...own, db, leaseMs, log, observer, random, patienceMs });
   }
 
   leasesOf(workerId: string): number {

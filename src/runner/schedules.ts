@@ -1,7 +1,9 @@
 // Starts runs by the clock. Each tick of a schedule starts one run, under a key of its own; a tick that was
 // missed starts one for all that were missed, or none, as the schedule says. A refusal (a rule that was
-// disabled, a run beyond the guardrails) is kept on the schedule for people to see.
+// disabled, a run beyond the guardrails) is kept on the schedule for people to see. A run that takes long to make
+// keeps no other schedule waiting.
 
+import { setTimeout as delay } from 'node:timers/promises';
 import { isFired } from '../domain/schedule.js';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
@@ -15,10 +17,14 @@ import {
   type DueTick,
   type TickOutcome,
 } from '../store/schedule.js';
-import type { Log } from './log.js';
+import { tellingOf, type Log } from './log.js';
 import type { MaintenanceJob } from './maintenance.js';
 
 const PULL_BACK_EVERY_MS = 60_000;
+/** Runs that are made at once; what is due beyond that waits its turn, and is no later for it. */
+const MAX_AT_ONCE = 4;
+/** Between two looks for more, while some run is being made. */
+const LOOK_AGAIN_MS = 1_000;
 
 export class Schedules implements MaintenanceJob {
   readonly name = 'schedules';
@@ -30,12 +36,32 @@ export class Schedules implements MaintenanceJob {
     private readonly log: Log,
   ) {}
 
+  /** Until nothing that was due is under way. */
   async run(signal: AbortSignal): Promise<void> {
     await this.#pullBack();
-    for (const tick of await listDueTicks(this.db)) {
-      if (signal.aborted) return;
-      await this.#take(tick);
-    }
+    const waiting = new Map<string, DueTick>();
+    const underWay = new Map<string, Promise<void>>();
+    const next = (): void => {
+      for (const [id, tick] of waiting) {
+        if (underWay.size >= MAX_AT_ONCE || signal.aborted) return;
+        waiting.delete(id);
+        underWay.set(
+          id,
+          this.#take(tick).finally(() => {
+            underWay.delete(id);
+            next();
+          }),
+        );
+      }
+    };
+    do {
+      for (const tick of await listDueTicks(this.db)) {
+        const { id } = tick.schedule;
+        if (!underWay.has(id) && !waiting.has(id)) waiting.set(id, tick);
+      }
+      next();
+      await endOrPause(underWay);
+    } while (underWay.size > 0);
   }
 
   async #pullBack(): Promise<void> {
@@ -54,7 +80,7 @@ export class Schedules implements MaintenanceJob {
       if (outcome.error !== null)
         this.log.warn({ ...facts, reason: outcome.error }, 'a schedule started nothing');
       else if (outcome.runId === null) this.log.warn({ ...facts, lateMs }, 'a missed tick was passed over');
-      else this.log.info({ ...facts, runId: outcome.runId }, 'a schedule started a run');
+      else this.log.info({ ...facts, ...tellingOf({ runId: outcome.runId }) }, 'a schedule started a run');
     } catch (err) {
       // It comes again with the next look; other schedules need not wait for it.
       this.log.error({ ...facts, err }, 'a schedule could not be worked');
@@ -70,6 +96,17 @@ export class Schedules implements MaintenanceJob {
       return { runId: null, error: error.message };
     }
   }
+}
+
+/** Until none is under way, or it is time for another look. */
+async function endOrPause(underWay: ReadonlyMap<string, Promise<void>>): Promise<void> {
+  const pause = new AbortController();
+  const wait = delay(LOOK_AGAIN_MS, true, { signal: pause.signal }).catch(() => true);
+  let isOver = false;
+  while (underWay.size > 0 && !isOver) {
+    isOver = await Promise.race([wait, ...[...underWay.values()].map((work) => work.then(() => false))]);
+  }
+  pause.abort();
 }
 
 async function startRun(db: Database, { schedule, at }: DueTick): Promise<string> {

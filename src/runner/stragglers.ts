@@ -1,15 +1,19 @@
-// Calls that outlast their batch. When all but a few items of a batch are settled and those few hang, the loop
-// leaves them here, under their leases, and goes on; otherwise a handful of calls that never answer would hold
-// up every loop for as long as a call may take. Bounded: when there are many, loops wait for their own.
+// Calls that outlast their batch. When a channel falls silent in the middle of one, the loop leaves the rest
+// here, under its leases, and goes on; otherwise calls that never answer would hold up every loop, and with it
+// every other channel, for as long as they may take. Bounded per channel: while many items of one wait here,
+// no more of it is claimed.
 
-import type { Log } from './log.js';
+import { tellingOf, type Log } from './log.js';
+import type { RunOfWork } from './work.js';
 
-const MOST_ITEMS = 64;
+const MANY_ITEMS = 64;
 
 interface Leftover {
+  readonly channelId: string;
   readonly workerId: string;
   /** Leases that it holds still. */
   readonly leases: number;
+  readonly run: RunOfWork;
 }
 
 export class Stragglers {
@@ -20,26 +24,31 @@ export class Stragglers {
     this.#log = log;
   }
 
-  /** Takes over what is left of a batch until `end`, if there is room for it. */
-  adopt(leftover: Leftover, end: Promise<unknown>): boolean {
-    if (this.#count() + leftover.leases > MOST_ITEMS) return false;
+  /** Takes over what is left of a batch until `end`. */
+  adopt(leftover: Leftover, end: Promise<unknown>): void {
     const settled = end
-      .catch((error: unknown) => this.#log.error({ err: error }, 'the rest of a batch failed'))
+      .catch((err: unknown) =>
+        this.#log.error({ err, ...tellingOf(leftover.run) }, 'the rest of a batch failed'),
+      )
       .finally(() => this.#underWay.delete(leftover));
     this.#underWay.set(leftover, settled);
-    return true;
+  }
+
+  /** The channels of which so much waits here that no more of them should be begun. */
+  fullChannels(): string[] {
+    const leases = new Map<string, number>();
+    for (const leftover of this.#underWay.keys())
+      leases.set(leftover.channelId, (leases.get(leftover.channelId) ?? 0) + leftover.leases);
+    return [...leases].filter(([, count]) => count >= MANY_ITEMS).map(([channelId]) => channelId);
   }
 
   leasesOf(workerId: string): number {
-    return this.#count((leftover) => leftover.workerId === workerId);
+    const own = [...this.#underWay.keys()].filter((leftover) => leftover.workerId === workerId);
+    return own.reduce((sum, { leases }) => sum + leases, 0);
   }
 
   /** Resolves when nothing is left. */
   async end(): Promise<void> {
     await Promise.all(this.#underWay.values());
-  }
-
-  #count(counts: (leftover: Leftover) => boolean = () => true): number {
-    return [...this.#underWay.keys()].filter(counts).reduce((sum, { leases }) => sum + leases, 0);
   }
 }

@@ -1,8 +1,7 @@
 // Stands in for a channel whose configuration cannot be used: every item is refused for good, with the
 // reason, so that the run ends and its dead letters say what to mend.
 
-import { AppError } from '../errors.js';
-import type { Channel, Failure, ItemOutcome, PriceChange } from '../connectors/channel.js';
+import type { Channel, Failure, ItemOutcome, PriceChange, Readings } from '../connectors/channel.js';
 
 export class UnusableChannel implements Channel {
   readonly maxBatch = 1_000;
@@ -17,8 +16,9 @@ export class UnusableChannel implements Channel {
     yield batch.map(({ externalId }) => ({ externalId, outcome }));
   }
 
-  async fetchPrices(): Promise<ReadonlyMap<string, number>> {
-    throw new AppError('UNAVAILABLE', this.#reason);
+  async fetchPrices(externalIds: readonly string[]): Promise<Readings> {
+    const failure = this.#refusal();
+    return { prices: new Map(), failures: new Map(externalIds.map((id) => [id, failure])) };
   }
 
   async probe(): Promise<Failure> {

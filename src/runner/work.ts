@@ -4,10 +4,20 @@
 
 export type WorkResult = 'success' | 'failure';
 
+/** The run that a unit of work belongs to. */
+export interface RunOfWork {
+  readonly kind: 'RULE' | 'PIPELINE';
+  readonly runId: string;
+  readonly correlationId: string;
+}
+
 /** A unit of work that this worker has leases on. */
 export interface Work {
   /** Leases held right now, for people to see. */
   readonly leases: number;
+
+  /** For logs and traces. */
+  readonly run?: RunOfWork | undefined;
 
   /**
    * Does the work and settles it; 'failure' when some part of it failed in a way that is settled too. When

@@ -14,7 +14,8 @@ export const AlertPolicyEnum = defineEnum<AlertPolicyName>('AlertPolicyName', 'W
   DLQ_BACKLOG: 'Dead letters pile up.',
   DLQ_CRITICAL: 'Very many dead letters have piled up.',
   THROTTLE_BURST: 'Channels ask us to slow down again and again.',
-  PIPELINE_FAILED: 'The last pipeline run of a source failed.',
+  PIPELINE_FAILED: 'The last pipeline run of a source that ended failed.',
+  OLD_TRANSACTION: 'A transaction of the database stays open; of the tenant that operates the server.',
 });
 
 export const AlertSeverityEnum = defineEnum<AlertSeverity>('AlertSeverity', 'How bad it is.', {
@@ -49,7 +50,10 @@ export class Alert {
   @Field(() => String, { description: 'What is wrong, for a person to read.' })
   message!: string;
 
-  @Field(() => ID, { nullable: true, description: 'What it is about: the source, of PIPELINE_FAILED.' })
+  @Field(() => ID, {
+    nullable: true,
+    description: 'What it is about: the source, of PIPELINE_FAILED, or the run where others drive it by SQL.',
+  })
   subjectId!: string | null;
 
   @Field(() => Float, { description: 'What was measured when it fired.' })

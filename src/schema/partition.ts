@@ -25,7 +25,9 @@ export class Partition {
   @Field(() => PartitionStatusEnum, { description: 'Where it stands.' })
   status!: PartitionStatus;
 
-  @Field(() => Int, { description: 'The offset of its next page: everything before it is in.' })
+  @Field(() => Int, {
+    description: 'How many records its pages went past; what it went back over counts again.',
+  })
   nextOffset!: number;
 
   @Field(() => Boolean, { description: 'Whether its last page is in.' })

@@ -59,7 +59,8 @@ export class ConsolidatePipelineRunInput extends PipelineRunInput {
     nullable: true,
     defaultValue: false,
     description:
-      'Consolidate what there is though partitions failed. The watermark then stays, and nothing is taken out.',
+      'Consolidate what there is though partitions failed: the watermark then stays, and nothing is taken out. ' +
+      'When none failed: take out what the feed no longer has, even most of the items.',
   })
   force?: boolean | null;
 }

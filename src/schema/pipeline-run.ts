@@ -18,7 +18,8 @@ export const PipelineRunStatusEnum = defineEnum<PipelineRunStatus>(
     CONSOLIDATION_SKIPPED: 'Some partitions failed: what was read is not brought into the catalog.',
     CONSOLIDATING: 'What was read is brought into the catalog.',
     COMPLETED: 'Everything is in the catalog, and the watermark is moved.',
-    FAILED: 'It could not be planned, some partitions failed, or consolidation broke. The watermark stays.',
+    FAILED:
+      'It could not be planned, some partitions failed, consolidation broke, or most items would go. The watermark stays.',
     CANCELLED: 'A person stopped it.',
   },
 );
@@ -38,7 +39,7 @@ export const PipelineRunActionEnum = defineEnum<PipelineRunAction>(
   {
     CANCEL: 'cancelPipelineRun',
     RETRY_PARTITIONS: 'retryFailedPartitions',
-    CONSOLIDATE: 'consolidatePipelineRun; with `force` when partitions failed',
+    CONSOLIDATE: 'consolidatePipelineRun; with `force` when partitions failed, or when most items are to go',
   },
 );
 
@@ -85,6 +86,14 @@ export class PipelineRun extends Run {
     description: 'Items that were taken out of the catalog, because the feed no longer has them.',
   })
   recordsDeleted!: number;
+
+  @Field(() => Int, {
+    description: 'Items that a full run did not see and left in the catalog, since they may still be there.',
+  })
+  recordsKept!: number;
+
+  @Field(() => String, { nullable: true, description: 'Why it left them; null when it left none.' })
+  keptReason!: string | null;
 
   @Field(() => DateTimeScalar, { nullable: true, description: 'The source’s watermark when it was started.' })
   watermarkBefore!: Date | null;

@@ -1,7 +1,6 @@
 // Reconciliation: what a channel shows, held against what a run has set.
 
 import { Field, ID, Int, ObjectType } from 'type-graphql';
-import { MAX_MISMATCHES_LISTED } from '../domain/reconciliation.js';
 import { Payload } from './payload.js';
 import { DateTimeScalar, SafeIntScalar } from './scalar.js';
 
@@ -29,6 +28,21 @@ export class ReconciliationMismatch {
   difference!: number | null;
 }
 
+@ObjectType({ simpleResolvers: true, description: 'A target whose price the channel did not give.' })
+export class ReconciliationUnread {
+  @Field(() => ID, { description: 'The target.' })
+  targetId!: string;
+
+  @Field(() => String, { description: "The item's id in the channel." })
+  externalId!: string;
+
+  @Field(() => String, { description: 'Why not: INVALID, UPSTREAM, TIMEOUT …' })
+  code!: string;
+
+  @Field(() => String, { description: 'The same in words.' })
+  message!: string;
+}
+
 @ObjectType({ simpleResolvers: true, description: 'One comparison of a run with its channel.' })
 export class ReconciliationReport {
   @Field(() => ID, { description: 'Opaque.' })
@@ -48,10 +62,10 @@ export class ReconciliationReport {
   })
   mismatches!: number;
 
-  @Field(() => [ReconciliationMismatch], {
-    description: `Those that differed, up to ${MAX_MISMATCHES_LISTED} of them; the ledger tells of each.`,
+  @Field(() => Int, {
+    description: 'How many more could not be compared: the channel did not give their price.',
   })
-  details!: readonly ReconciliationMismatch[];
+  unread!: number;
 
   @Field(() => ID, { nullable: true, description: 'The run that pushes them again, if that was asked for.' })
   repairRunId!: string | null;

@@ -85,7 +85,8 @@ export class CreateRuleRunInput {
 
   @Field(() => String, {
     nullable: true,
-    description: 'What to file it under, to find it again; its id by default.',
+    description:
+      'What to file it under, to find it again; by default the `correlationId` in its metadata, or else its id.',
   })
   correlationId?: string | null;
 

@@ -122,7 +122,9 @@ export class RuleRun extends Run {
   @Field(() => String, { description: 'Who made it.' })
   actor!: string;
 
-  @Field(() => String, { description: 'What its maker filed it under, to find it again; its id by default.' })
+  @Field(() => String, {
+    description: 'What its maker filed it under, to find it again; its id if nothing was said.',
+  })
   correlationId!: string;
 
   @Field(() => String, { description: 'What made it: api, or a schedule.' })

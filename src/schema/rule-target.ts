@@ -50,7 +50,7 @@ export class RuleTarget extends Node {
   @Field(() => String, {
     nullable: true,
     description:
-      'Why the latest attempt failed: RATE_LIMITED, TIMEOUT, AUTH, INVALID, CONFLICT, UPSTREAM, LEASE_EXPIRED …',
+      'Why the latest attempt failed: RATE_LIMITED, TIMEOUT, AUTH, INVALID, CONFLICT, UPSTREAM, LEASE_EXPIRED, UNRECORDED …',
   })
   errorCode!: string | null;
 

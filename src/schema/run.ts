@@ -42,6 +42,19 @@ export abstract class Run extends Node {
 
   @Field(() => Int, { description: 'The seq of its newest event: subscribe to `runEvents` after it.' })
   lastSeq!: number;
+
+  @Field(() => DateTimeScalar, {
+    nullable: true,
+    description:
+      'When retention deleted its ledger and its parts. Its counts stay; nothing can be asked of it any more.',
+  })
+  prunedAt!: Date | null;
+
+  @Field(() => Int, {
+    nullable: true,
+    description: 'Events up to this seq are deleted: `runEvents` begins after it.',
+  })
+  prunedSeq!: number | null;
 }
 
 @ObjectType({

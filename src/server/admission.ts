@@ -21,6 +21,8 @@ export interface LiveConnection {
 export interface Admitted {
   readonly credentials: Credentials;
   readonly viewer: Viewer;
+  /** How many changes of keys had been heard of when the right was looked up. */
+  readonly asOf: number;
 }
 
 export interface Place {
@@ -38,30 +40,40 @@ export class Admissions {
   private readonly connections = new Set<LiveConnection>();
   private readonly subscriptions = new Map<string | null, number>();
   private readonly recheck: NodeJS.Timeout;
+  private keyChanges = 0;
 
   constructor(private readonly options: AdmissionOptions) {
     this.recheck = setInterval(() => void this.reauthenticate(() => true), options.limits.reauthenticateMs);
   }
 
+  /** By what right somebody calls; refuses by an AppError. */
+  async identify(credentials: Credentials): Promise<Admitted> {
+    const asOf = this.keyChanges;
+    return { credentials, viewer: await this.options.authenticate(credentials), asOf };
+  }
+
   /** Refuses by an AppError. */
   async admit(connection: LiveConnection, credentials: Credentials): Promise<void> {
     // It may be forgotten while it waits.
-    this.watch(connection);
-    connection.admit({ credentials, viewer: await this.options.authenticate(credentials) });
+    this.connections.add(connection);
+    connection.admit(await this.identify(credentials));
+    await this.catchUp(connection);
   }
 
   /** Looks at its right now and then, until it is forgotten. */
   watch(connection: LiveConnection): void {
     this.connections.add(connection);
+    void this.catchUp(connection);
   }
 
   forget(connection: LiveConnection): void {
     this.connections.delete(connection);
   }
 
-  /** A key was revoked, or given another role: whoever uses it is asked for it again. */
-  keyChanged(keyId: string): Promise<void> {
-    return this.reauthenticate(({ viewer }) => viewer.keyId === keyId);
+  /** A key was revoked, or given another role: whoever uses it is asked for it again. Null: any may have been. */
+  keyChanged(keyId: string | null): Promise<void> {
+    this.keyChanges += 1;
+    return this.reauthenticate(({ viewer }) => keyId === null || viewer.keyId === keyId);
   }
 
   /** Subscriptions under way, of all keys. */
@@ -93,6 +105,12 @@ export class Admissions {
     else this.subscriptions.delete(keyId);
   }
 
+  /** Its key may have been revoked after it was looked up, and before we knew whom that concerns. */
+  private async catchUp(connection: LiveConnection): Promise<void> {
+    const { admitted } = connection;
+    if (admitted !== null && admitted.asOf < this.keyChanges) await this.reauthenticateGroup([connection]);
+  }
+
   /** Connections with the same credentials are decided together. */
   private async reauthenticate(concerns: (admitted: Admitted) => boolean): Promise<void> {
     const groups = new Map<string, LiveConnection[]>();
@@ -109,8 +127,11 @@ export class Admissions {
   private async reauthenticateGroup(group: readonly LiveConnection[]): Promise<void> {
     const { credentials } = group[0]!.admitted!;
     try {
-      const viewer = await this.options.authenticate(credentials);
-      for (const connection of group) connection.admit({ credentials, viewer });
+      const admitted = await this.identify(credentials);
+      for (const connection of group) {
+        // What was looked up earlier may come later.
+        if (connection.admitted!.asOf <= admitted.asOf) connection.admit(admitted);
+      }
     } catch (error) {
       if (error instanceof AppError && (error.code === 'UNAUTHENTICATED' || error.code === 'FORBIDDEN')) {
         const shown = this.options.errors.present(error);

@@ -17,6 +17,7 @@ import {
 } from '@apollo/server/plugin/disabled';
 import { OperationTypeNode, type GraphQLSchema } from 'graphql';
 import type { Logger } from 'pino';
+import { currentSpan } from '../tracing.js';
 import { assertAffordable, measureCost } from './cost.js';
 import { requestError, type ErrorPresenter } from './errors.js';
 import { documentRules, type Limits } from './limits.js';
@@ -46,12 +47,35 @@ export function createApollo<Context extends BaseContext>(options: ApolloOptions
     formatError: (_formatted, error) => errors.present(error),
     plugins: [
       new CostPlugin<Context>(limits.cost),
+      new OriginPlugin<Context>(errors),
       // Our own page is served by http; an APOLLO_KEY in the environment must not start any reporting.
       ApolloServerPluginLandingPageDisabled(),
       ApolloServerPluginUsageReportingDisabled(),
       ApolloServerPluginSchemaReportingDisabled(),
     ],
   });
+}
+
+/** Says which operation it is: to the trace, and to those who present its errors. */
+class OriginPlugin<Context extends BaseContext> implements ApolloServerPlugin<Context> {
+  constructor(private readonly errors: ErrorPresenter) {}
+
+  requestDidStart(_context: GraphQLRequestContext<Context>): Promise<GraphQLRequestListener<Context>> {
+    return Promise.resolve({
+      didResolveOperation: async ({ operation }) => {
+        const type = operation?.operation ?? 'query';
+        const operationName = operation?.name?.value ?? '';
+        const span = currentSpan();
+        span?.rename(`${type} ${operationName}`.trimEnd());
+        span?.note({ 'graphql.operation.type': type, 'graphql.operation.name': operationName });
+      },
+      didEncounterErrors: async ({ errors, contextValue }) => {
+        const { correlationId } = contextValue as { readonly correlationId?: string };
+        if (correlationId !== undefined) this.errors.attribute(errors, correlationId);
+        currentSpan()?.fail(String(errors[0]?.extensions['code'] ?? 'ERROR'));
+      },
+    });
+  }
 }
 
 class CostPlugin<Context extends BaseContext> implements ApolloServerPlugin<Context> {

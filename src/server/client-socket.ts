@@ -35,8 +35,8 @@ export type SocketLimits = Pick<Limits, 'socketBufferBytes' | 'socketStallMs'>;
 export class ClientSocket implements LiveConnection {
   /** Subscriptions under way. */
   subscriptions = 0;
-  /** Subscriptions that were refused because it has too many. */
-  refusals = 0;
+  /** Subscriptions that were refused since the last ping. */
+  private refusals = 0;
   private alive = true;
   private right: Admitted | null = null;
   private turn: 'idle' | 'sent' | 'corked' = 'idle';
@@ -123,7 +123,14 @@ export class ClientSocket implements LiveConnection {
     this.cutIn(CLOSE_GRACE_MS);
   }
 
+  /** Answers how many there were of late. */
+  countRefusal(): number {
+    this.refusals += 1;
+    return this.refusals;
+  }
+
   beat(): void {
+    this.refusals = 0;
     if (this.alive) {
       this.alive = false;
       this.socket.ping();

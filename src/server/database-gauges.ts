@@ -2,10 +2,10 @@
 // max over replicas, not their sum. A table, so that a metric is one entry. Called by metrics.
 
 import { Gauge, Registry } from 'prom-client';
-import { RUN_KINDS } from '../domain/run.js';
+import { ALERT_SEVERITIES } from '../domain/alert.js';
 import { partitionMachine } from '../domain/partition.js';
 import { workerLoopMachine } from '../domain/worker-loop.js';
-import type { Facts, QueueFacts } from '../store/facts.js';
+import { QUEUE_KINDS, type Facts, type QueueFacts } from '../store/facts.js';
 
 interface Sample {
   readonly label?: string;
@@ -20,12 +20,13 @@ interface GaugeEntry {
   readonly read: (facts: Facts) => readonly Sample[];
 }
 
+const WEBHOOK_STATES = ['sound', 'failing', 'off'] as const;
 const CIRCUITS = ['CLOSED', 'OPEN', 'HALF_OPEN'] as const;
 
 const one = (value: number): readonly Sample[] => [{ value }];
 
 const perKind = (facts: Facts, read: (queue: QueueFacts) => number): Sample[] =>
-  RUN_KINDS.map((kind) => {
+  QUEUE_KINDS.map((kind) => {
     const queue = facts.queues.find((each) => each.kind === kind);
     return { label: kind, value: queue ? read(queue) : 0 };
   });
@@ -51,7 +52,7 @@ const ENTRIES: readonly GaugeEntry[] = [
   },
   {
     name: 'runledger_queue_depth',
-    help: 'Units of work that wait: targets, partitions, ops runs.',
+    help: 'Units of work that wait: targets to apply or to set back, partitions, ops runs, reconciliations.',
     label: 'kind',
     read: (facts) => perKind(facts, ({ depth }) => depth),
   },
@@ -96,9 +97,31 @@ const ENTRIES: readonly GaugeEntry[] = [
     read: ({ recordsProcessed }) => one(recordsProcessed),
   },
   {
+    name: 'runledger_webhook_endpoints',
+    help: 'Endpoints for webhooks: those that take what they are sent, those that do not, and those that are off.',
+    label: 'state',
+    read: ({ webhooksByState }) => perState(WEBHOOK_STATES, webhooksByState),
+  },
+  {
     name: 'runledger_oldest_transaction_seconds',
     help: 'Age of the oldest transaction of the database; an old one holds back vacuum, and with it claims.',
     read: ({ oldestTransactionSeconds }) => one(oldestTransactionSeconds),
+  },
+  {
+    name: 'runledger_oldest_xmin_age',
+    help: 'How many transactions ago the oldest began whose leftovers vacuum must keep: open, prepared, or of a slot.',
+    read: ({ oldestXminAge }) => one(oldestXminAge),
+  },
+  {
+    name: 'runledger_alerts_firing',
+    help: 'Alerts that fire now.',
+    label: 'severity',
+    read: ({ firingAlertsBySeverity }) => perState(ALERT_SEVERITIES, firingAlertsBySeverity),
+  },
+  {
+    name: 'runledger_alert_notices_waiting',
+    help: 'What alert sinks are still to be told: it grows while one does not answer.',
+    read: ({ waitingNotices }) => one(waitingNotices),
   },
   {
     name: 'runledger_notification_queue_ratio',

@@ -12,7 +12,7 @@ export class ErrorReplies {
   ) {}
 
   send(reply: FastifyReply, error: unknown): FastifyReply {
-    const { status, shown } = this.describe(error);
+    const { status, shown } = this.describe(error, reply.request.id);
     if (status === 401) void reply.header('www-authenticate', 'Bearer');
     // Fastify hangs up on a body that is too large; a client that is still sending would then see a
     // broken connection instead of this answer. Node reads and drops the rest.
@@ -23,10 +23,10 @@ export class ErrorReplies {
       .send({ errors: [shown] });
   }
 
-  private describe(error: unknown): { status: number; shown: GraphQLFormattedError } {
+  private describe(error: unknown, correlationId: string): { status: number; shown: GraphQLFormattedError } {
     const { statusCode, code } = error as { statusCode?: number; code?: string };
     if (error instanceof AppError || statusCode === undefined || statusCode >= 500) {
-      const shown = this.errors.present(error);
+      const shown = this.errors.present(error, correlationId);
       return { status: httpStatusOf(shown), shown };
     }
     const message = this.explain(statusCode, code, (error as Error).message);

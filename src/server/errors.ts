@@ -31,9 +31,17 @@ export function requestError(code: Fault, message: string): GraphQLError {
 }
 
 export class ErrorPresenter {
+  /** Which operation they come from, where those who show them cannot tell. */
+  private readonly origins = new WeakMap<object, string>();
+
   constructor(private readonly log: Logger) {}
 
-  present(error: unknown): GraphQLFormattedError {
+  /** Notes that errors come from the operation with this correlation id. */
+  attribute(errors: readonly object[], correlationId: string): void {
+    for (const error of errors) this.origins.set(error, correlationId);
+  }
+
+  present(error: unknown, correlationId?: string): GraphQLFormattedError {
     const located = error instanceof GraphQLError ? error : null;
     const known = appErrorIn(error);
     if (known !== null && known.code !== 'INTERNAL') return shownAs(located, known.message, facts(known));
@@ -46,11 +54,15 @@ export class ErrorPresenter {
     if (located !== null && isFaultOfRequest(located)) {
       return shownAs(located, located.message, { code: 'BAD_USER_INPUT' });
     }
-    return this.presentUnknown(error, located);
+    return this.presentUnknown(error, located, correlationId);
   }
 
-  private presentUnknown(error: unknown, located: GraphQLError | null): GraphQLFormattedError {
-    const correlationId = randomUUID();
+  private presentUnknown(
+    error: unknown,
+    located: GraphQLError | null,
+    given: string | undefined,
+  ): GraphQLFormattedError {
+    const correlationId = given ?? (located && this.origins.get(located)) ?? randomUUID();
     const err = rootOf(error);
     this.log.error({ err, path: located?.path?.join('.'), correlationId }, 'unforeseen error in the API');
     return shownAs(located, 'Something went wrong on our side', { code: 'INTERNAL', correlationId });

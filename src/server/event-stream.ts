@@ -1,6 +1,7 @@
 // One response that stays open and carries Server-Sent Events. Invariants: a client is sent no more than it
-// takes; one that takes nothing for too long is cut, and may come back with Last-Event-ID; whoever feeds it is
-// told as soon as nothing more can be sent. Called by stream-subscription and event-streams.
+// takes; one that takes nothing for too long, or lets the backlog grow past the limit, is cut, and may come back
+// with Last-Event-ID; whoever feeds it is told as soon as nothing more can be sent. Called by stream-subscription
+// and event-streams.
 
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
@@ -22,15 +23,23 @@ export class EventStream implements LiveConnection {
   /** Subscriptions under way. */
   subscriptions = 0;
   private readonly raw: ServerResponse;
-  private readonly handlers: (() => void)[] = [];
+  private readonly handlers = new Set<() => void>();
   private ended = false;
+  /** Settles when the client has taken what waits for it. */
+  private taking: Promise<void> | null = null;
+  private stall: NodeJS.Timeout | undefined;
 
   constructor(
     reply: FastifyReply,
     private right: Admitted,
-    private readonly limits: Pick<Limits, 'socketStallMs'>,
+    private readonly limits: Pick<Limits, 'socketStallMs' | 'socketBufferBytes'>,
   ) {
     this.raw = reply.hijack().raw;
+    // Who left while it was found out who they are has nothing more to tell by an event.
+    if (this.raw.destroyed) {
+      this.finish();
+      return;
+    }
     this.raw.once('close', () => this.finish());
     this.raw.writeHead(200, { ...(reply.getHeaders() as OutgoingHttpHeaders), ...HEADERS });
     this.raw.write(HEARTBEAT);
@@ -56,8 +65,12 @@ export class EventStream implements LiveConnection {
   /** Done at once while the client keeps up; a promise to wait for when it does not. */
   send(event: 'next' | 'complete', data: string, id: string | null = null): Promise<void> | void {
     if (this.ended) return undefined;
+    // Several subscriptions may wait here, each with an event of its own.
+    if (this.raw.writableLength > this.limits.socketBufferBytes) return this.cut();
     const position = id === null ? '' : `id: ${id}\n`;
-    const isTaken = this.raw.write(`${position}event: ${event}\ndata: ${data}\n\n`);
+    const isTaken = this.raw.write(`${position}event: ${event}\ndata: ${data}\n\n`, () =>
+      this.stall?.refresh(),
+    );
     return isTaken ? undefined : this.taken();
   }
 
@@ -71,30 +84,45 @@ export class EventStream implements LiveConnection {
     if (!this.ended) this.raw.write(HEARTBEAT);
   }
 
-  /** Called once, when nothing more can be sent. */
-  onEnd(handle: () => void): void {
+  /** Called once, when nothing more can be sent; answers how to take it back. */
+  onEnd(handle: () => void): () => void {
     if (this.ended) handle();
-    else this.handlers.push(handle);
+    else this.handlers.add(handle);
+    return () => this.handlers.delete(handle);
   }
 
   end(): void {
     if (this.ended) return;
     this.finish();
-    this.raw.end();
-    this.cutIfStalled();
+    this.watchForStall();
+    this.raw.end(() => clearTimeout(this.stall));
+  }
+
+  /** Told at once: a source that always has more would never let the connection's own end be heard. */
+  private cut(): void {
+    this.finish();
+    this.raw.destroy();
   }
 
   private finish(): void {
     this.ended = true;
-    for (const handle of this.handlers.splice(0)) handle();
+    const handlers = [...this.handlers];
+    this.handlers.clear();
+    for (const handle of handlers) handle();
   }
 
+  /** Those who wait for the same client wait together. */
   private taken(): Promise<void> {
+    this.taking ??= this.drained().finally(() => (this.taking = null));
+    return this.taking;
+  }
+
+  private drained(): Promise<void> {
     const { raw } = this;
-    const stall = this.cutIfStalled();
+    this.watchForStall();
     return new Promise((resolve) => {
       const done = (): void => {
-        clearTimeout(stall);
+        clearTimeout(this.stall);
         raw.off('drain', done).off('close', done);
         resolve();
       };
@@ -102,8 +130,9 @@ export class EventStream implements LiveConnection {
     });
   }
 
-  private cutIfStalled(): NodeJS.Timeout {
-    const stall = setTimeout(() => this.raw.destroy(), this.limits.socketStallMs);
-    return stall.unref();
+  /** Begins anew with each event that the client takes. */
+  private watchForStall(): void {
+    clearTimeout(this.stall);
+    this.stall = setTimeout(() => this.raw.destroy(), this.limits.socketStallMs).unref();
   }
 }

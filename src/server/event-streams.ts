@@ -33,11 +33,11 @@ interface Reservation {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 /** How long a reserved stream may take to be opened. */
 const RESERVED_MS = 30_000;
-const MAX_RESERVATIONS = 10_000;
 
 export class EventStreams {
   private readonly streams = new Set<EventStream>();
   private readonly reservations = new Map<string, Reservation>();
+  private readonly reservedBy = new Map<string | null, number>();
   private readonly pulse: NodeJS.Timeout;
 
   constructor(private readonly options: StreamOptions) {
@@ -132,15 +132,28 @@ export class EventStreams {
   // ------------------------------------------------------------------------------- a single connection
 
   private reserve(request: FastifyRequest, reply: FastifyReply): FastifyReply {
-    if (this.reservations.size >= MAX_RESERVATIONS)
-      throw requestError('RATE_LIMITED', 'Too many streams are reserved.');
+    const right = this.options.rightOf(request);
+    const { keyId } = right.viewer;
+    const reserved = this.reservedBy.get(keyId) ?? 0;
+    if (reserved >= this.options.limits.reservedStreamsPerKey) {
+      throw requestError('RATE_LIMITED', `This key already has ${reserved} streams here; end some first.`);
+    }
+    this.reservedBy.set(keyId, reserved + 1);
     const token = randomUUID();
-    const reservation = { right: this.options.rightOf(request), subscriptions: new Map(), stream: null };
+    const reservation = { right, subscriptions: new Map(), stream: null };
     this.reservations.set(token, reservation);
     setTimeout(() => {
-      if (reservation.stream === null) this.reservations.delete(token);
+      if (reservation.stream === null) this.release(token);
     }, RESERVED_MS).unref();
     return reply.code(201).type('text/plain').send(token);
+  }
+
+  private release(token: string): void {
+    const { keyId } = this.reservations.get(token)!.right.viewer;
+    this.reservations.delete(token);
+    const left = this.reservedBy.get(keyId)! - 1;
+    if (left > 0) this.reservedBy.set(keyId, left);
+    else this.reservedBy.delete(keyId);
   }
 
   private reservationOf(request: FastifyRequest): Reservation | 'unknown' | null {
@@ -158,7 +171,7 @@ export class EventStreams {
     if (reservation.stream !== null) return refuse(reply, 409, 'The stream is open already.');
     const stream = this.open(request, reply);
     reservation.stream = stream;
-    stream.onEnd(() => this.reservations.delete(tokenOf(request)!));
+    stream.onEnd(() => this.release(tokenOf(request)!));
     return undefined;
   }
 

@@ -32,6 +32,7 @@ import { renderLandingPage } from './landing-page.js';
 import { DEFAULT_LIMITS, type Limits } from './limits.js';
 import { OpsWebhook, type OpsWebhookOptions } from './ops-webhook.js';
 import { Metrics } from './metrics.js';
+import { CORRELATION_HEADER, correlationIdOf, inRequestSpan, logResponse, pathOf } from './request-trace.js';
 import { SubscriptionExecutor } from './subscription.js';
 import { SubscriptionSockets } from './websocket.js';
 
@@ -42,7 +43,7 @@ export interface ServerOptions {
   /** The viewer these credentials belong to; refuses by an AppError (UNAUTHENTICATED, UNAVAILABLE). */
   readonly authenticate: (credentials: Credentials) => Promise<Viewer>;
   /** The context value of one operation, or of one event of a subscription. */
-  readonly createContext: (viewer: Viewer) => object | Promise<object>;
+  readonly createContext: (viewer: Viewer, correlationId?: string) => object | Promise<object>;
   readonly isReady: () => Promise<Readiness>;
   /** Served at /hooks/ops, beside GraphQL. */
   readonly webhook?: OpsWebhookOptions;
@@ -119,8 +120,8 @@ export class GraphqlServer {
     return this.options.serveGraphql ?? true;
   }
 
-  /** A key was revoked, or given another role: its live connections are asked for it again. */
-  keyChanged(keyId: string): Promise<void> {
+  /** A key was revoked, or given another role: its live connections are asked for it again. Null: any key. */
+  keyChanged(keyId: string | null): Promise<void> {
     return this.admissions.keyChanged(keyId);
   }
 
@@ -134,7 +135,7 @@ export class GraphqlServer {
     await this.apollo.start();
     this.addRoutes(
       fastifyApolloHandler(this.apollo, {
-        context: async (request) => this.options.createContext(this.rightOf(request).viewer),
+        context: async (request) => this.options.createContext(this.rightOf(request).viewer, request.id),
       }),
     );
     this.http.server.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head));
@@ -159,18 +160,22 @@ export class GraphqlServer {
   }
 
   private createHttp(): FastifyInstance {
+    const { log } = this.options;
     const http = Fastify({
-      loggerInstance: this.options.log as FastifyBaseLogger,
-      logController: new LogController({ disableRequestLogging: true }),
+      loggerInstance: log as FastifyBaseLogger,
+      logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'correlationId' }),
       bodyLimit: this.limits.bodyBytes,
       requestTimeout: REQUEST_TIMEOUT_MS,
+      genReqId: correlationIdOf,
       // We answer in our own shape while we drain.
       return503OnClosing: false,
     });
     // Anything but JSON is refused: forms and plain text are what a foreign page can send unasked.
     http.removeContentTypeParser('text/plain');
-    http.addHook('onRequest', async (_request, reply) => void reply.headers(SECURITY_HEADERS));
-    http.addHook('onResponse', async (request, reply) => this.logResponse(request, reply));
+    http.addHook('onRequest', async ({ id }, reply) => {
+      void reply.headers(SECURITY_HEADERS).header(CORRELATION_HEADER, id);
+    });
+    http.addHook('onResponse', async (request, reply) => logResponse(log, request, reply));
     const replies = new ErrorReplies(this.errors, this.limits.bodyBytes);
     http.setErrorHandler((error, _request, reply) => replies.send(reply, error));
     http.setNotFoundHandler((request, reply) => {
@@ -206,7 +211,8 @@ export class GraphqlServer {
       url: PATH,
       onRequest: (request, reply) => this.admit(request, reply),
       handler(request, reply) {
-        return streams.wants(request) ? streams.serve(request, reply) : runGraphql.call(this, request, reply);
+        if (streams.wants(request)) return streams.serve(request, reply);
+        return inRequestSpan(request, reply, async () => runGraphql.call(this, request, reply));
       },
     });
     streams.addTo(this.http, STREAM_PATH, (request, reply) => this.identify(request, reply));
@@ -234,9 +240,9 @@ export class GraphqlServer {
     this.enter(reply);
     const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
     const credentials = credentialsFromRequest(caller);
-    const viewer = await this.options.authenticate(credentials);
-    this.rights.set(request, { credentials, viewer });
-    return viewer;
+    const right = await this.admissions.identify(credentials);
+    this.rights.set(request, right);
+    return right.viewer;
   }
 
   /** Refuses new work while the server drains; what is let in is waited for. */
@@ -266,23 +272,12 @@ export class GraphqlServer {
     return right;
   }
 
-  private logResponse(request: FastifyRequest, reply: FastifyReply): void {
-    // Neither headers nor the query string: both can carry secrets.
-    const { method, url } = request;
-    const ms = Math.round(reply.elapsedTime);
-    this.options.log.debug({ method, path: pathOf(url), status: reply.statusCode, ms }, 'request');
-  }
-
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     if (this.health.draining) return refuseUpgrade(socket, '503 Service Unavailable');
     if (!this.servesGraphql || pathOf(request.url ?? '') !== PATH)
       return refuseUpgrade(socket, '404 Not Found');
     this.sockets.accept(request, socket, head);
   }
-}
-
-function pathOf(url: string): string {
-  return url.split('?', 1)[0] ?? '';
 }
 
 function refuseUpgrade(socket: Duplex, status: string): void {

@@ -35,6 +35,8 @@ export interface Limits {
   readonly subscriptionsPerSocket: number;
   /** Per server process. */
   readonly subscriptionsPerKey: number;
+  /** Event streams that carry several subscriptions, reserved or open; per server process. */
+  readonly reservedStreamsPerKey: number;
   /** Time in which a new socket must send connection_init. */
   readonly connectionInitMs: number;
   /** Between pings; a socket that left one unanswered is dropped at the next. */
@@ -57,6 +59,7 @@ export const DEFAULT_LIMITS: Limits = {
   socketStallMs: 10_000,
   subscriptionsPerSocket: 100,
   subscriptionsPerKey: 5_000,
+  reservedStreamsPerKey: 1_000,
   connectionInitMs: 5_000,
   pingMs: 12_000,
   reauthenticateMs: 30_000,

@@ -12,8 +12,10 @@ import { RunnerMetrics } from './runner-metrics.js';
 export interface SocketUse {
   readonly sockets: number;
   readonly subscriptions: number;
-  /** Messages handed to the network since the start. */
+  /** Events shown to subscribers since the start. */
   readonly deliveries: number;
+  /** What it took to write them. */
+  readonly executions: number;
 }
 
 /** What is read when somebody looks. */
@@ -78,12 +80,17 @@ export class Metrics {
   });
   private readonly subscriptions = new Gauge({
     name: 'runledger_subscriptions',
-    help: 'Subscriptions on open WebSockets.',
+    help: 'Subscriptions, over WebSockets and event streams.',
     registers: this.registers,
   });
   private readonly deliveries = new Counter({
     name: 'runledger_deliveries_total',
-    help: 'Messages sent to WebSocket clients.',
+    help: 'Events shown to subscribers.',
+    registers: this.registers,
+  });
+  private readonly executions = new Counter({
+    name: 'runledger_subscription_executions_total',
+    help: 'Executions behind these events: subscribers that are alike share one.',
     registers: this.registers,
   });
   private facts: { readonly until: number; readonly known: Promise<boolean> } | null = null;
@@ -109,6 +116,8 @@ export class Metrics {
     this.subscriptions.set(use.subscriptions);
     this.deliveries.reset();
     this.deliveries.inc(use.deliveries);
+    this.executions.reset();
+    this.executions.inc(use.executions);
     const shown = [this.runner.registry, this.registry, processRegistry()];
     // What is not known is not shown: a value of a moment ago would pass for one of now.
     if (isUp) shown.unshift(this.database.registry);

@@ -5,6 +5,7 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '../errors.js';
+import { inRequestSpan } from './request-trace.js';
 import { readWebhook, type WantedRun } from '../domain/ops-webhook.js';
 
 export interface OpsWebhookOptions {
@@ -38,7 +39,7 @@ export class OpsWebhook {
           requireSignature(request);
           return undefined;
         },
-        handler: (request, reply) => this.receive(request, reply),
+        handler: (request, reply) => inRequestSpan(request, reply, () => this.receive(request, reply)),
       });
     });
   }

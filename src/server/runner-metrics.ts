@@ -72,6 +72,14 @@ export class RunnerMetrics {
     registers: this.registers,
   });
 
+  private readonly webhooks = new Histogram({
+    name: 'runledger_webhook_seconds',
+    help: 'Time that a receiver of webhooks took, by whether it took the delivery.',
+    labelNames: ['result'],
+    buckets: LATENCY_BUCKETS,
+    registers: this.registers,
+  });
+
   onClaim(kind: string, ms: number): void {
     this.claims.observe({ kind }, ms / 1000);
   }
@@ -91,8 +99,12 @@ export class RunnerMetrics {
     if (runMs !== null) this.runs.observe(runMs);
   }
 
-  onThrottle(): void {
-    this.throttles.inc();
+  onThrottle(answers: number): void {
+    this.throttles.inc(answers);
+  }
+
+  onWebhook(result: string, ms: number): void {
+    this.webhooks.observe({ result }, ms / 1000);
   }
 
   /** Loops are numbered: their ids are new in every process, and would be labels without end. */

@@ -3,8 +3,16 @@
 // share, instead of being written down anew for every client. Called by websocket.
 
 import type { DocumentNode, ExecutionArgs, ExecutionResult, GraphQLSchema } from 'graphql';
+import { inSpan } from '../tracing.js';
 import type { ClientSocket } from './client-socket.js';
 import { DeliveryStream, type PreparedSubscription } from './subscription.js';
+
+export interface SocketRequest {
+  readonly client: ClientSocket;
+  readonly id: string;
+  /** The trace that its sender has begun. */
+  readonly traceparent: string | null;
+}
 
 export class SocketSubscription implements ExecutionArgs {
   readonly document: DocumentNode;
@@ -14,19 +22,23 @@ export class SocketSubscription implements ExecutionArgs {
   constructor(
     readonly schema: GraphQLSchema,
     private readonly prepared: PreparedSubscription,
-    private readonly client: ClientSocket,
-    id: string,
+    private readonly request: SocketRequest,
     private readonly onEnd: () => void,
   ) {
     this.document = prepared.document;
     this.operationName = prepared.operationName;
-    this.opening = `{"id":${JSON.stringify(id)},"type":"next","payload":`;
+    this.opening = `{"id":${JSON.stringify(request.id)},"type":"next","payload":`;
   }
 
-  async start(): Promise<FramePump | ExecutionResult> {
+  start(): Promise<FramePump | ExecutionResult> {
+    const name = `subscription ${this.operationName ?? ''}`.trimEnd();
+    return inSpan({ name, kind: 'server', parent: this.request.traceparent }, () => this.open());
+  }
+
+  private async open(): Promise<FramePump | ExecutionResult> {
     const started = await this.prepared.start();
     if (started instanceof DeliveryStream) {
-      return new FramePump(started, this.client, this.opening, this.onEnd);
+      return new FramePump(started, this.request.client, this.opening, this.onEnd);
     }
     this.onEnd();
     return started;
@@ -49,7 +61,7 @@ class FramePump implements AsyncGenerator<never, void, void> {
       for (;;) {
         const delivery = await this.deliveries.next();
         // A source that always has more would otherwise go on for nobody, and never let the socket's end be heard.
-        if (delivery === null || !this.client.isOpen) break;
+        if (delivery === null || this.ended || !this.client.isOpen) break;
         const sent = this.client.send(`${this.opening}${delivery.text}}`);
         if (sent) await sent;
       }

@@ -29,6 +29,7 @@ export function namedBy(operationId: string): Envelope {
 export class StreamSubscription {
   private deliveries: DeliveryStream | null = null;
   private cancelled = false;
+  private readonly forget: () => void;
 
   constructor(
     private readonly prepared: PreparedSubscription,
@@ -38,7 +39,7 @@ export class StreamSubscription {
     private readonly place: Place,
   ) {
     stream.subscriptions += 1;
-    stream.onEnd(() => this.cancel());
+    this.forget = stream.onEnd(() => this.cancel());
   }
 
   /** Settles when there is nothing more to deliver; never fails. */
@@ -50,6 +51,7 @@ export class StreamSubscription {
     } catch (error) {
       this.sendErrors([error]);
     }
+    this.forget();
     this.stream.subscriptions -= 1;
     this.place.leave();
     void this.stream.send('complete', this.envelope.complete);

@@ -38,7 +38,9 @@ export function shapeOf(operation: DocumentNode, variables: Variables): string {
   const text = print(
     visit(shown, { VariableDefinition: ({ variable }) => (used.has(variable.name.value) ? false : null) }),
   );
-  return JSON.stringify([text, [...used].sort().map((name) => [name, variables?.[name] ?? null])]);
+  // One that is not given has its default; one that is given as null has not.
+  const given = [...used].sort().filter((name) => Object.hasOwn(variables ?? {}, name));
+  return JSON.stringify([text, given.map((name) => [name, variables![name]])]);
 }
 
 /** The field whose events are asked for: a valid subscription has exactly one. */

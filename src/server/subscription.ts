@@ -1,8 +1,8 @@
 // Runs one subscription: checks its document by the rules that HTTP applies, then shows each event of its
 // source as text. Invariants: every event is executed with a fresh context, so that no per-operation cache
 // serves yesterday's row; and an event that reaches several like subscriptions as the same object is executed
-// and written down once for all of them. Alike are subscriptions of one tenant and role with the same shape:
-// what is shown of an event depends on nothing else. Called by websocket and event-streams.
+// and written down once for all of them, unless that failed. Alike are subscriptions of one tenant and role with
+// the same shape: what is shown of an event depends on nothing else. Called by websocket and event-streams.
 
 import {
   createSourceEventStream,
@@ -41,6 +41,8 @@ export interface Delivery {
   readonly text: string;
   /** What a client resumes with, where that is possible. */
   readonly id: string | null;
+  /** It tells of errors, which may be gone when the next one asks. */
+  readonly failed: boolean;
 }
 
 export interface ExecutorOptions {
@@ -64,6 +66,11 @@ export class SubscriptionExecutor {
   /** Events shown to subscribers since the start. */
   get deliveries(): number {
     return this.shared.count;
+  }
+
+  /** Executions, each with its serialisation, that these took. */
+  get executions(): number {
+    return this.shared.executions;
   }
 
   /** A document that cannot be read is none. */
@@ -187,7 +194,7 @@ class ShownEvents {
     const { data, errors } = await execute({ ...this.execution, rootValue: event, contextValue });
     const shown = errors?.map((error) => this.options.errors.present(error));
     const id = this.isResumable ? String((event as { readonly seq: number }).seq) : null;
-    return { text: JSON.stringify({ data, errors: shown }), id };
+    return { text: JSON.stringify({ data, errors: shown }), id, failed: shown !== undefined };
   }
 
   private keyFor(viewer: Viewer): string {
@@ -198,20 +205,33 @@ class ShownEvents {
   }
 }
 
-/** Deliveries by event and key, kept no longer than the event itself. */
+/** Deliveries by event and key, kept no longer than the event itself; those that fail, only until they have. */
 class SharedDeliveries {
   /** Handed out so far. */
   count = 0;
+  executions = 0;
   private readonly byEvent = new WeakMap<object, Map<string, Promise<Delivery>>>();
 
   of(event: unknown, key: string, run: () => Promise<Delivery>): Promise<Delivery> {
     this.count += 1;
-    if (typeof event !== 'object' || event === null) return run();
-    const deliveries = this.byEvent.get(event) ?? new Map<string, Promise<Delivery>>();
-    this.byEvent.set(event, deliveries);
-    const delivery = deliveries.get(key) ?? run();
-    deliveries.set(key, delivery);
+    const isShareable = typeof event === 'object' && event !== null;
+    const deliveries = isShareable ? this.deliveriesOf(event) : null;
+    const known = deliveries?.get(key);
+    if (known) return known;
+    this.executions += 1;
+    const delivery = run();
+    deliveries?.set(key, delivery);
+    const drop = (): void => void deliveries?.delete(key);
+    delivery.then(({ failed }) => failed && drop(), drop);
     return delivery;
+  }
+
+  private deliveriesOf(event: object): Map<string, Promise<Delivery>> {
+    const known = this.byEvent.get(event);
+    if (known) return known;
+    const deliveries = new Map<string, Promise<Delivery>>();
+    this.byEvent.set(event, deliveries);
+    return deliveries;
   }
 }
 

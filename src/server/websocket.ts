@@ -1,6 +1,6 @@
 // Subscriptions over graphql-ws (subprotocol graphql-transport-ws). Owns every open socket: its viewer, its
 // liveness, its backlog and its end. A client that misbehaves loses its own socket and nothing else.
-// Close codes: 1001 the server stops · 1008 asks for subscriptions past the limit, on and on · 1009 a frame too
+// Close codes: 1001 the server stops · 1008 asks for what is refused, on and on · 1009 a frame too
 // big · 1013 authentication cannot be decided now · 4400 not a message of the protocol · 4401 no valid key, or
 // no longer · 4403 the key may not connect · 4406 wrong subprotocol · 4408 no connection_init in time · 4409 id
 // in use · 4413 the client does not read · 4429 a second connection_init · 4500 our fault. Called by http.
@@ -13,6 +13,7 @@ import {
   type Context as ConnectionContext,
   type Server as ProtocolServer,
   type SubscribePayload,
+  type WebSocket as ProtocolPeer,
 } from 'graphql-ws';
 import type { GraphQLError, GraphQLSchema } from 'graphql';
 import type { Logger } from 'pino';
@@ -23,6 +24,8 @@ import { requestError, type ErrorPresenter } from './errors.js';
 import { ClientSocket } from './client-socket.js';
 import type { Limits } from './limits.js';
 import type { SocketUse } from './metrics.js';
+import { IdInUse, OperationIds } from './operation-ids.js';
+import { correlationIdOf, traceparentIn } from './request-trace.js';
 import { SocketSubscription } from './socket-subscription.js';
 import { PreparedSubscription, type SubscriptionExecutor } from './subscription.js';
 
@@ -35,12 +38,13 @@ export interface SocketOptions {
   readonly log: Logger;
 }
 
-/** How many times the limit of a socket may be refused on it. */
+/** How many subscriptions a socket may be refused, for each that it may have, between two pings. */
 const REFUSALS_PER_PLACE = 10;
 
 /** What graphql-ws keeps for us beside each connection. */
 interface Extra {
   readonly client: ClientSocket;
+  readonly ids: OperationIds;
 }
 
 type Connection = ConnectionContext<Record<string, unknown> | undefined, Extra>;
@@ -72,6 +76,7 @@ export class SubscriptionSockets {
       sockets: this.clients.size,
       subscriptions: admissions.places,
       deliveries: executor.deliveries,
+      executions: executor.executions,
     };
   }
 
@@ -88,7 +93,8 @@ export class SubscriptionSockets {
   }
 
   private open(webSocket: WebSocket, stream: Duplex, request: IncomingMessage): void {
-    const { admissions, limits, log } = this.options;
+    const { admissions, limits } = this.options;
+    const log = this.options.log.child({ correlationId: correlationIdOf(request) });
     const caller = { remoteAddress: request.socket.remoteAddress, headers: request.headers };
     let closed: ReturnType<ProtocolServer<Extra>['opened']> | null = null;
     const end = (code: number, reason: string): void => {
@@ -96,7 +102,8 @@ export class SubscriptionSockets {
     };
     const client = new ClientSocket(webSocket, stream, caller, limits, log, end);
     this.clients.add(client);
-    closed = this.protocol.opened(client, { client });
+    const ids = new OperationIds();
+    closed = this.protocol.opened(peerOf(client, ids), { client, ids });
     webSocket.once('close', (code, reason) => {
       this.clients.delete(client);
       admissions.forget(client);
@@ -109,7 +116,7 @@ export class SubscriptionSockets {
     return makeServer<Record<string, unknown> | undefined, Extra>({
       connectionInitWaitTimeout: limits.connectionInitMs,
       onConnect: (connection) => this.connect(connection),
-      onSubscribe: (connection, id, payload) => this.prepare(connection, id, payload),
+      onSubscribe: (connection, number, payload) => this.prepare(connection, number, payload),
       subscribe: (args) => (args as SocketSubscription).start(),
       // Only a subscription that did not start comes this way; events are sent by SocketSubscription.
       onNext: (_connection, _id, _payload, _args, { errors: failures = [] }) => ({
@@ -130,33 +137,65 @@ export class SubscriptionSockets {
   }
 
   private prepare(
-    { extra: { client } }: Connection,
-    id: string,
+    { extra: { client, ids }, connectionParams }: Connection,
+    number: string,
     payload: SubscribePayload,
   ): SocketSubscription | GraphQLError[] {
     const { schema, admissions, executor, limits } = this.options;
-    if (client.subscriptions >= limits.subscriptionsPerSocket) return [this.refuse(client)];
+    if (client.subscriptions >= limits.subscriptionsPerSocket) return this.refuseOneMore(client);
     const prepared = executor.prepare(payload, () => client.viewer);
-    if (!(prepared instanceof PreparedSubscription)) return [...prepared];
+    if (!(prepared instanceof PreparedSubscription)) return this.refuse(client, prepared);
     const place = admissions.takePlace(client.viewer);
-    if (!('leave' in place)) return [place];
+    if (!('leave' in place)) return this.refuse(client, [place]);
     client.subscriptions += 1;
-    return new SocketSubscription(schema, prepared, client, id, () => {
+    const traceparent = traceparentIn(connectionParams) ?? traceparentIn(client.caller.headers);
+    const request = { client, id: ids.idOf(number), traceparent };
+    return new SocketSubscription(schema, prepared, request, () => {
       client.subscriptions -= 1;
       place.leave();
     });
   }
 
-  /** One subscription too many is answered; whoever takes no notice is sent away. */
-  private refuse(client: ClientSocket): GraphQLError {
-    client.refusals += 1;
+  private refuseOneMore(client: ClientSocket): GraphQLError[] {
     const maximum = this.options.limits.subscriptionsPerSocket;
-    if (client.refusals > maximum * REFUSALS_PER_PLACE) {
-      client.close(1008, `No more than ${maximum} subscriptions per socket`);
-    }
-    return requestError(
+    const error = requestError(
       'RATE_LIMITED',
       `This socket already carries ${maximum} subscriptions; complete some, or open another socket.`,
     );
+    return this.refuse(client, [error], `No more than ${maximum} subscriptions per socket`);
+  }
+
+  /** One subscription that cannot be is answered; whoever takes no notice, on and on, is sent away. */
+  private refuse(
+    client: ClientSocket,
+    errors: readonly GraphQLError[],
+    reason = 'Too many subscriptions were refused',
+  ): GraphQLError[] {
+    const most = this.options.limits.subscriptionsPerSocket * REFUSALS_PER_PLACE;
+    if (client.countRefusal() > most) client.close(1008, reason);
+    return [...errors];
+  }
+}
+
+/** The client as graphql-ws sees it. */
+function peerOf(client: ClientSocket, ids: OperationIds): ProtocolPeer {
+  return {
+    protocol: client.protocol,
+    send: (data) => {
+      const text = ids.translateOut(data);
+      return text === null ? undefined : client.send(text);
+    },
+    close: (code = 1000, reason = '') => client.close(code, reason),
+    onMessage: (handle) => client.onMessage((data) => passOn(data, handle)),
+  };
+
+  async function passOn(data: string, handle: (data: string) => Promise<void>): Promise<void> {
+    try {
+      const text = ids.translateIn(data);
+      if (text !== null) await handle(text);
+    } catch (error) {
+      if (!(error instanceof IdInUse)) throw error;
+      client.close(4409, error.message);
+    }
   }
 }

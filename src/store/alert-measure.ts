@@ -1,8 +1,11 @@
 // What the alert policies look at, per tenant. Bounded by what is under way and by the policies' windows, never
-// by history. Called by the evaluation of alerts.
+// by history: times are compared with the statement's, since no index is read by a clock that moves on while it
+// runs. Called by the evaluation of alerts.
 
 import { POLICY_RULES, type AlertPolicyName, type Measure } from '../domain/alert.js';
+import { OPERATING_TENANT } from '../domain/viewer.js';
 import type { Database } from './db.js';
+import { HORIZON_HOLDERS } from './horizon.js';
 
 export interface Measured {
   readonly tenantId: string;
@@ -11,6 +14,8 @@ export interface Measured {
   /** The subject's name, for people. */
   readonly what: string;
   readonly value: number;
+  /** Since when it is so, where that is known. */
+  readonly since?: string;
 }
 
 // $1 is the policy, for the tenant's own window; $2 the policy's own window; $3 the longest that any tenant
@@ -25,27 +30,45 @@ const QUERIES: Readonly<Record<Measure, string>> = {
       100.0 * sum(applied_count + rolled_back_count) / sum(applied_count + rolled_back_count + failed_count) AS value
     FROM (
       SELECT tenant_id, applied_count, rolled_back_count, failed_count, finished_at FROM rule_run
-      WHERE finished_at > clock_timestamp() - $3 * interval '1 second'
+      WHERE finished_at > statement_timestamp() - $3 * interval '1 second'
       UNION ALL
       SELECT tenant_id, applied_count, rolled_back_count, failed_count, NULL FROM rule_run
       WHERE status IN ('QUEUED', 'APPLYING')
     ) subject ${SETTINGS}
-    WHERE subject.finished_at IS NULL OR subject.finished_at > clock_timestamp() - ${WINDOW}
+    WHERE subject.finished_at IS NULL OR subject.finished_at > statement_timestamp() - ${WINDOW}
     GROUP BY subject.tenant_id HAVING sum(applied_count + rolled_back_count + failed_count) > 0`,
   dead_letters: `
     SELECT tenant_id AS "tenantId", '' AS subject, '' AS what, sum(failed_count) AS value
-    FROM rule_run WHERE failed_count > 0 GROUP BY tenant_id`,
+    FROM rule_run WHERE failed_count > 0 AND pruned_at IS NULL GROUP BY tenant_id`,
   throttles: `
     SELECT subject.tenant_id AS "tenantId", '' AS subject, '' AS what, sum(count) AS value
     FROM channel_throttle subject ${SETTINGS}
-    WHERE subject.at > clock_timestamp() - $3 * interval '1 second' AND subject.at > clock_timestamp() - ${WINDOW}
+    WHERE subject.at > statement_timestamp() - $3 * interval '1 second' AND subject.at > statement_timestamp() - ${WINDOW}
     GROUP BY subject.tenant_id`,
+  // What failed stands until a run of the source completes: one that goes on meanwhile, or was cancelled, says
+  // nothing yet. Runs that others drive by SQL share a source and nothing else: each is told of for a day.
   failed_pipelines: `
-    SELECT source.tenant_id AS "tenantId", source.id::text AS subject, source.name AS what, 1 AS value
-    FROM source CROSS JOIN LATERAL (
-      SELECT status FROM run_metadata WHERE source_id = source.id ORDER BY created_at DESC, run_id DESC LIMIT 1
-    ) newest
-    WHERE newest.status = 'FAILED'`,
+    SELECT source.tenant_id AS "tenantId", source.id::text AS subject,
+      'The last pipeline run of ' || source.name AS what, 1 AS value, ended.finished_at::text AS since
+    FROM source LEFT JOIN LATERAL (
+      SELECT status, finished_at FROM run_metadata
+      WHERE source_id = source.id AND status IN ('COMPLETED', 'FAILED') ORDER BY finished_at DESC LIMIT 1
+    ) ended ON true LEFT JOIN alert firing ON firing.tenant_id = source.tenant_id
+      AND firing.policy = 'PIPELINE_FAILED' AND firing.subject = source.id::text AND firing.resolved_at IS NULL
+    WHERE source.kind <> 'external' AND (ended.status = 'FAILED'
+      OR (firing.id IS NOT NULL AND (ended.finished_at < firing.fired_at) IS NOT FALSE))
+    UNION ALL
+    SELECT run.tenant_id, run.run_id::text, 'Pipeline run ' || run.run_id, 1, run.finished_at::text
+    FROM source JOIN run_metadata run ON run.source_id = source.id
+    WHERE source.kind = 'external' AND run.status = 'FAILED'
+      AND run.finished_at > statement_timestamp() - interval '1 day'`,
+  // Whoever operates the server is told: the database is one for all tenants.
+  oldest_xmin: `
+    SELECT tenant.id AS "tenantId", '' AS subject, holder.what, extract(epoch FROM statement_timestamp() - holder.since) AS value
+    FROM tenant CROSS JOIN LATERAL (
+      SELECT what, since FROM (${HORIZON_HOLDERS}) holder WHERE since IS NOT NULL ORDER BY since LIMIT 1
+    ) holder
+    WHERE tenant.id = '${OPERATING_TENANT}'`,
 };
 
 /** A tenant that has nothing to be measured is not among the answers. */

@@ -1,8 +1,9 @@
-// What sinks are still to be told. A sink is told one thing at a time, in order; a sink that does not take it
-// holds back nobody but itself. Whoever claims a notice has a minute for it, and settles under the number of
+// What sinks are still to be told. A sink is told one thing at a time, in order, and what is critical beside the
+// rest; a sink that does not take it holds back nobody but itself. Whoever claims a notice has a minute for it, and settles under the number of
 // the try: a deliverer that was too slow changes nothing.
 
 import {
+  MAX_NOTICE_REFUSALS,
   NOTICE_LIFETIME_SECONDS,
   noticeDelaySeconds,
   type AlertEvent,
@@ -10,6 +11,7 @@ import {
   type AlertSeverity,
 } from '../domain/alert.js';
 import type { Settings } from '../domain/settings.js';
+import { redactText } from '../redaction.js';
 import type { Database } from './db.js';
 import { openSettings, type SealedRow } from './sealed-settings.js';
 import type { SecretBox } from './secret-box.js';
@@ -42,18 +44,22 @@ export interface NoticedAlert {
 
 const LEASE = '1 minute';
 
-/** The next notice of every sink that is due. */
+/** Nobody sets a next try so late: what has one was written by a clock that ran ahead, and is due. */
+const isDue = (column: string): string =>
+  `(${column} <= clock_timestamp() OR ${column} > clock_timestamp() + interval '1 hour')`;
+
+/** The next notices of every sink that are due: one that is critical, and one that is not. */
 export async function claimNotices(db: Database, limit: number): Promise<ClaimedNotice[]> {
   const rows = await db.query<ClaimedRow>(
     `WITH claimed AS (
        UPDATE alert_notice
        SET attempts = attempts + 1, next_attempt_at = clock_timestamp() + interval '${LEASE}'
-       WHERE next_attempt_at <= clock_timestamp() AND id = ANY(ARRAY(
-         SELECT head.id FROM alert_sink sink CROSS JOIN LATERAL (
+       WHERE ${isDue('next_attempt_at')} AND id = ANY(ARRAY(
+         SELECT head.id FROM alert_sink sink CROSS JOIN (VALUES (true), (false)) lane (urgent) CROSS JOIN LATERAL (
            SELECT id, next_attempt_at FROM alert_notice
-           WHERE sink_id = sink.id AND next_attempt_at IS NOT NULL ORDER BY id LIMIT 1
+           WHERE sink_id = sink.id AND urgent = lane.urgent AND next_attempt_at IS NOT NULL ORDER BY id LIMIT 1
          ) head
-         WHERE sink.enabled AND head.next_attempt_at <= clock_timestamp() LIMIT ${limit}))
+         WHERE sink.enabled AND ${isDue('head.next_attempt_at')} ORDER BY lane.urgent DESC LIMIT ${limit}))
        RETURNING *
      )
      SELECT claimed.id::text, claimed.attempts, claimed.event, claimed.tenant_id AS "tenantId",
@@ -106,19 +112,41 @@ export async function settleDelivered(db: Database, { id, attempts }: ClaimedNot
   );
 }
 
-/** It is tried again later, unless that has gone on for days; answers whether it was given up. */
+/** Cut short by a stop: it was not tried. */
+export async function releaseNotice(db: Database, { id, attempts }: ClaimedNotice): Promise<void> {
+  await db.query(
+    `UPDATE alert_notice SET attempts = attempts - 1, next_attempt_at = clock_timestamp()
+     WHERE id = $1 AND attempts = $2 AND next_attempt_at IS NOT NULL`,
+    [id, attempts],
+  );
+}
+
+export interface NoticeFailure {
+  readonly reason: string;
+  /** The sink said that it will never take it. */
+  readonly isFinal: boolean;
+}
+
+/** It is tried again later, unless that is of no use or has gone on for days; answers whether it was given up. */
 export async function settleUndelivered(
   db: Database,
   { id, attempts }: ClaimedNotice,
-  error: string,
+  { reason, isFinal }: NoticeFailure,
 ): Promise<boolean> {
   const rows = await db.query<{ gaveUp: boolean }>(
     `UPDATE alert_notice SET error = $3, next_attempt_at = CASE
-       WHEN created_at > clock_timestamp() - ${NOTICE_LIFETIME_SECONDS} * interval '1 second'
+       WHEN NOT $5 AND created_at > clock_timestamp() - ${NOTICE_LIFETIME_SECONDS} * interval '1 second'
        THEN clock_timestamp() + $4 * interval '1 second'
      END
      WHERE id = $1 AND attempts = $2 RETURNING next_attempt_at IS NULL AS "gaveUp"`,
-    [id, attempts, error, noticeDelaySeconds(attempts)],
+    // It is kept and shown: whoever refuses may repeat the credentials that he was sent.
+    [
+      id,
+      attempts,
+      redactText(reason),
+      noticeDelaySeconds(attempts),
+      isFinal && attempts >= MAX_NOTICE_REFUSALS,
+    ],
   );
   return rows[0]?.gaveUp ?? false;
 }

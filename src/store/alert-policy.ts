@@ -1,8 +1,8 @@
 // The alert policies as tenants have set them.
 
 import {
-  ALERT_POLICIES,
   defaultSettings,
+  policiesOf,
   POLICY_RULES,
   type AlertPolicyName,
   type PolicySettings,
@@ -36,7 +36,7 @@ export function readAllPolicies(db: Database): Promise<PolicyRow[]> {
 /** Every policy, as it holds for the viewer's tenant. */
 export async function listPolicies(db: Database, { tenantId }: Viewer): Promise<TenantPolicy[]> {
   const rows = await translated(db.prisma.alertPolicy.findMany({ where: { tenantId } }));
-  return ALERT_POLICIES.map((policy) => ({
+  return policiesOf(tenantId).map((policy) => ({
     policy,
     ...mergeSettings(
       policy,
@@ -56,6 +56,11 @@ export async function savePolicy(
   if (input.windowSeconds !== null && POLICY_RULES[input.policy].windowSeconds === null) {
     throw new AppError('INVALID_INPUT', `${input.policy} is about what is so now: it has no window.`, {
       field: ['input', 'windowSeconds'],
+    });
+  }
+  if (!policiesOf(tenantId).includes(input.policy)) {
+    throw new AppError('INVALID_INPUT', `${input.policy} is for whoever operates the server.`, {
+      field: ['input', 'policy'],
     });
   }
   const { policy, ...figures } = input;

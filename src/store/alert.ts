@@ -38,36 +38,54 @@ interface StateRow extends AlertState {
   readonly subject: string;
 }
 
-/** Fires and resolves what is due, for every tenant; answers what it did. */
-export async function evaluateAlerts(db: Database): Promise<AlertChange[]> {
+type Tell = (change: AlertChange) => void;
+type Change = () => Promise<readonly AlertChange[]>;
+
+/**
+ * Fires and resolves what is due, for every tenant, and tells of each change as soon as it is made. A policy that
+ * cannot be evaluated, or an alert that cannot be changed, keeps no other waiting: it is thrown at the end.
+ */
+export async function evaluateAlerts(db: Database, tell: Tell): Promise<void> {
   const policies = await readAllPolicies(db);
-  const changes: AlertChange[] = [];
-  for (const policy of ALERT_POLICIES) changes.push(...(await evaluatePolicy(db, policy, policies)));
-  return changes;
+  const faults: unknown[] = [];
+  for (const policy of ALERT_POLICIES) {
+    const changes = await findChanges(db, policy, policies).catch((fault: unknown) => {
+      faults.push(fault);
+      return [];
+    });
+    for (const change of changes) {
+      try {
+        (await change()).forEach(tell);
+      } catch (fault) {
+        faults.push(fault);
+      }
+    }
+  }
+  if (faults.length > 0) throw new AggregateError(faults, 'Not every alert could be evaluated.');
 }
 
-async function evaluatePolicy(
+async function findChanges(
   db: Database,
   policy: AlertPolicyName,
   policies: readonly PolicyRow[],
-): Promise<AlertChange[]> {
+): Promise<Change[]> {
   const own = new Map(policies.filter((row) => row.policy === policy).map((row) => [row.tenantId, row]));
   const settingsOf = (tenantId: string) => mergeSettings(policy, own.get(tenantId));
   const windows = [...own.values()].map(({ tenantId }) => settingsOf(tenantId).windowSeconds ?? 0);
   const measured = await measure(db, policy, Math.max(POLICY_RULES[policy].windowSeconds ?? 0, ...windows));
   const states = new Map((await readStates(db, policy)).map((state) => [keyOf(state), state]));
-  const changes: AlertChange[] = [];
+  const changes: Change[] = [];
   for (const each of measured) {
     const settings = settingsOf(each.tenantId);
     const state = states.get(keyOf(each)) ?? { isFiring: false, resolvedSecondsAgo: null, alertId: null };
     states.delete(keyOf(each));
     const breached = isBreached(policy, settings, each.value);
     const event = nextAlertEvent(breached, state, settings.cooldownSeconds);
-    if (event === 'fire') changes.push(...(await fire(db, policy, settings, each)));
-    if (event === 'resolve') changes.push(...(await resolve(db, state.alertId!)));
+    if (event === 'fire') changes.push(() => fire(db, policy, settings, each));
+    if (event === 'resolve') changes.push(() => resolve(db, state.alertId!));
   }
   // Whatever fires and is not measured any more is over.
-  for (const { alertId } of states.values()) if (alertId) changes.push(...(await resolve(db, alertId)));
+  for (const { alertId } of states.values()) if (alertId) changes.push(() => resolve(db, alertId));
   return changes;
 }
 
@@ -82,7 +100,7 @@ function readStates(db: Database, policy: AlertPolicyName): Promise<StateRow[]> 
        CASE WHEN resolved_at IS NULL THEN id END AS "alertId",
        extract(epoch FROM clock_timestamp() - resolved_at)::float8 AS "resolvedSecondsAgo"
      FROM alert
-     WHERE policy = $1 AND (resolved_at IS NULL OR resolved_at > clock_timestamp() - interval '1 day')
+     WHERE policy = $1 AND (resolved_at IS NULL OR resolved_at > statement_timestamp() - interval '1 day')
      ORDER BY tenant_id, subject, resolved_at DESC NULLS FIRST`,
     [policy],
   );
@@ -95,21 +113,36 @@ async function fire(
   db: Database,
   policy: AlertPolicyName,
   settings: PolicySettings,
-  { tenantId, subject, what, value }: Measured,
+  { tenantId, subject, what, value, since }: Measured,
 ): Promise<AlertChange[]> {
   const message = describeAlert(policy, value, settings, what);
   const rows = await db.query<AlertRow>(
     `WITH fired AS (
        INSERT INTO alert (id, tenant_id, policy, subject, severity, message, value, threshold, fired_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
+       SELECT $1, $2, $3, $4, $5, $6, $7, $8, coalesce($10::timestamptz, clock_timestamp())
+       -- Somebody else may have fired and resolved it since its state was read.
+       WHERE NOT EXISTS (SELECT 1 FROM alert
+         WHERE tenant_id = $2 AND policy = $3 AND subject = $4
+           AND abs(extract(epoch FROM clock_timestamp() - resolved_at)) < $9)
        ON CONFLICT (tenant_id, policy, subject) WHERE resolved_at IS NULL DO NOTHING RETURNING *
      ), told AS (
-       INSERT INTO alert_notice (tenant_id, sink_id, alert_id, event)
-       SELECT fired.tenant_id, sink.id, fired.id, 'FIRED' FROM fired
+       INSERT INTO alert_notice (tenant_id, sink_id, alert_id, event, urgent)
+       SELECT fired.tenant_id, sink.id, fired.id, 'FIRED', fired.severity = 'CRITICAL' FROM fired
          JOIN alert_sink sink ON sink.tenant_id = fired.tenant_id AND sink.enabled AND fired.severity = ANY(sink.severities)
      )
      SELECT ${COLUMNS} FROM fired`,
-    [newId(), tenantId, policy, subject, POLICY_RULES[policy].severity, message, value, settings.threshold],
+    [
+      newId(),
+      tenantId,
+      policy,
+      subject,
+      POLICY_RULES[policy].severity,
+      message,
+      value,
+      settings.threshold,
+      settings.cooldownSeconds,
+      since ?? null,
+    ],
   );
   return rows.map((alert) => ({ event: 'fire', alert }));
 }
@@ -117,10 +150,12 @@ async function fire(
 async function resolve(db: Database, alertId: string): Promise<AlertChange[]> {
   const rows = await db.query<AlertRow>(
     `WITH resolved AS (
-       UPDATE alert SET resolved_at = clock_timestamp() WHERE id = $1 AND resolved_at IS NULL RETURNING *
+       -- A clock that was put back since is before its beginning.
+       UPDATE alert SET resolved_at = greatest(fired_at, clock_timestamp())
+       WHERE id = $1 AND resolved_at IS NULL RETURNING *
      ), told AS (
-       INSERT INTO alert_notice (tenant_id, sink_id, alert_id, event)
-       SELECT notice.tenant_id, notice.sink_id, resolved.id, 'RESOLVED' FROM resolved
+       INSERT INTO alert_notice (tenant_id, sink_id, alert_id, event, urgent)
+       SELECT notice.tenant_id, notice.sink_id, resolved.id, 'RESOLVED', notice.urgent FROM resolved
          JOIN alert_notice notice ON notice.alert_id = resolved.id AND notice.event = 'FIRED'
      )
      SELECT ${COLUMNS} FROM resolved`,
@@ -153,13 +188,29 @@ export function countAlerts(db: Database, viewer: Viewer, filter: AlertFilter): 
   return translated(db.prisma.alert.count({ where: toWhere(viewer, filter) }));
 }
 
-/** What fires now, and whatever fired or resolved since then: for those who watch. */
-export async function readAlertsSince(db: Database, tenantId: string, since: Date): Promise<AlertRow[]> {
-  return db.query<AlertRow>(
+export interface AlertsRead {
+  readonly alerts: readonly AlertRow[];
+  /** The database's time when they were read; nothing is compared with the clock of another machine. */
+  readonly at: Date;
+}
+
+/** Rows are stamped before they are committed: what came a little late is still seen. */
+const OVERLAP = '1 minute';
+
+/** What fires now, and whatever resolved since then, or nothing of that: for those who watch. */
+export async function readAlertsSince(
+  db: Database,
+  tenantId: string,
+  since: Date | null,
+): Promise<AlertsRead> {
+  const [clock] = await db.query<{ at: Date }>('SELECT clock_timestamp() AS at');
+  const alerts = await db.query<AlertRow>(
     `SELECT ${COLUMNS} FROM alert
-     WHERE tenant_id = $1 AND (resolved_at IS NULL OR resolved_at >= $2) ORDER BY id`,
+     WHERE tenant_id = $1 AND (resolved_at IS NULL OR resolved_at >= $2::timestamptz - interval '${OVERLAP}')
+     ORDER BY id`,
     [tenantId, since],
   );
+  return { alerts, at: clock!.at };
 }
 
 export function alertCursor({ id }: { readonly id: string }): string {
@@ -168,8 +219,12 @@ export function alertCursor({ id }: { readonly id: string }): string {
 
 /** Forgets what is no longer of use: alerts that resolved long ago, and old throttles. */
 export async function forgetOldAlerts(db: Database): Promise<void> {
-  await db.query(`DELETE FROM alert WHERE resolved_at < clock_timestamp() - interval '90 days'`);
-  await db.query(`DELETE FROM channel_throttle WHERE at < clock_timestamp() - interval '1 day'`);
+  await db.query(`DELETE FROM alert WHERE resolved_at < statement_timestamp() - interval '90 days'`);
+  // Those of tests belong to no alert.
+  await db.query(
+    `DELETE FROM alert_notice WHERE alert_id IS NULL AND created_at < statement_timestamp() - interval '90 days'`,
+  );
+  await db.query(`DELETE FROM channel_throttle WHERE at < statement_timestamp() - interval '1 day'`);
 }
 
 function decodeAlertCursor(cursor: string): string {

@@ -84,12 +84,17 @@ async function writeChannel(
   channel: ChannelInput & SealedRow,
 ): Promise<void> {
   const { id, name, kind, config, secrets, secretsKeyId } = channel;
-  // A name that is taken ends in the unique index, whoever was first.
+  // A name that is taken ends in the unique index, whoever was first. A bucket is of the rate limit that it was
+  // filled under: of another one nothing is known yet.
   await connection.query(
     `INSERT INTO channel (id, tenant_id, name, kind, config, secrets, secrets_key_id)
      VALUES ($1, $2, $3, $4, $5, $6, $7)
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, config = excluded.config, secrets = excluded.secrets,
-       secrets_key_id = excluded.secrets_key_id, updated_at = clock_timestamp()`,
+       secrets_key_id = excluded.secrets_key_id, updated_at = clock_timestamp(),
+       (bucket_tokens, bucket_capacity, bucket_restore_per_s, bucket_at) = (
+         SELECT kept.bucket_tokens, kept.bucket_capacity, kept.bucket_restore_per_s, kept.bucket_at
+         FROM (SELECT channel.*) AS kept
+         WHERE kept.config #> '{policy,rateLimit}' IS NOT DISTINCT FROM excluded.config #> '{policy,rateLimit}')`,
     [id, viewer.tenantId, name, kind, JSON.stringify(config), secrets, secretsKeyId],
   );
 }

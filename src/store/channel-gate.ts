@@ -133,15 +133,12 @@ export async function keepSlot(
   );
 }
 
-/** Frees the slots of workers that are gone. */
+/** Frees the slots of workers that are gone. Locked in order: two processes may find the same workers gone. */
 export async function freeSlots(db: Database, workerIds: readonly string[]): Promise<void> {
+  const dead = `SELECT key FROM jsonb_object_keys(channel.slots) AS key WHERE split_part(key, '#', 1) = ANY($1)`;
   await db.query(
-    `UPDATE channel SET slots = slots - dead.keys
-     FROM (
-       SELECT id, array_agg(key) AS keys FROM channel, jsonb_object_keys(slots) AS key
-       WHERE split_part(key, '#', 1) = ANY($1) GROUP BY id
-     ) dead
-     WHERE channel.id = dead.id`,
+    `UPDATE channel SET slots = slots - ARRAY(${dead})
+     WHERE id = ANY(ARRAY(SELECT id FROM channel WHERE EXISTS (${dead}) ORDER BY id FOR NO KEY UPDATE))`,
     [workerIds],
   );
 }
@@ -153,16 +150,23 @@ export interface CircuitRule {
 
 /**
  * Takes note of a batch's answers; answers the circuit as it is then. Answers of batches that were let through
- * before it opened do not close it: only those of the probe do.
+ * before it opened do not close it: only those of the probe do. Every throttled answer counts for the alerts,
+ * whatever it does to the circuit.
  */
 export async function noteAnswers(
   db: Database,
   channelId: string,
-  { leading, trailing, longest, sawOther }: Streaks,
+  { leading, trailing, longest, throttled, sawOther }: Streaks,
   { toleratedThrottles, openMs }: CircuitRule,
 ): Promise<CircuitState> {
-  const [moved] = await db.query<{ before: CircuitState; after: CircuitState }>(
-    `UPDATE channel SET
+  // A transaction is begun again where it lost a race: what a channel has answered must not be lost.
+  const [moved] = await db.transaction('system', async (connection) => {
+    const { rows } = await connection.query<{ before: CircuitState; after: CircuitState }>(
+      `WITH counted AS (
+       INSERT INTO channel_throttle (tenant_id, channel_id, count, at)
+       SELECT tenant_id, id, $8, clock_timestamp() FROM channel WHERE id = $1 AND $8 > 0
+     )
+     UPDATE channel SET
        consecutive_429 = next.throttles,
        circuit = CASE WHEN next.opens THEN 'OPEN'::circuit_state WHEN $3 THEN 'CLOSED' ELSE next.circuit END,
        circuit_open_until = CASE
@@ -177,8 +181,10 @@ export async function noteAnswers(
      ) next
      WHERE id = $1 AND NOT (next.circuit = 'OPEN' AND channel.circuit_open_until > clock_timestamp())
      RETURNING next.circuit AS before, channel.circuit AS after`,
-    [channelId, leading, sawOther, trailing, toleratedThrottles, openMs, longest],
-  );
+      [channelId, leading, sawOther, trailing, toleratedThrottles, openMs, longest, throttled],
+    );
+    return rows;
+  });
   if (!moved) return 'OPEN';
   if (moved.before !== moved.after) {
     const isOpen = moved.after === 'OPEN';

@@ -1,5 +1,6 @@
-// Claims: lease → heartbeat → settle or release → expire. One lock order everywhere: the run's row, then its
-// targets. Every lease carries the number of the claim that took it (`epoch`), and every settle names it:
+// Claims: lease → heartbeat → settle or release → expire. Claims and settles lock targets that are theirs alone
+// (picked by SKIP LOCKED, or leased) and then the run; whoever moves other targets locks the run first, with
+// claims held off (`hold_claims`). Every lease carries the number of the claim that took it (`epoch`), and every settle names it:
 // a worker whose lease was taken back changes nothing, and its late result becomes a ledger line.
 //
 // A claim serves one of two purposes. Targets to apply are QUEUED and become APPLYING. Targets to set back are
@@ -25,6 +26,7 @@ export interface Claim {
   readonly workerId: string;
   readonly runId: string;
   readonly tenantId: string;
+  readonly correlationId: string;
   readonly channelId: string;
   readonly epoch: number;
   readonly targets: readonly ClaimedTarget[];
@@ -57,25 +59,34 @@ const DUE_AT = `greatest(run.next_claim_at, run.start_at,
     SELECT CASE WHEN count(*) >= (channel.config #>> '{policy,concurrency}')::int THEN min(slot.value::timestamptz) END
     FROM jsonb_each_text(channel.slots) AS slot WHERE slot.value::timestamptz > clock_timestamp()) END)`;
 
-/** The run to serve next: priority first, then the one served least recently. */
-export async function findClaimableRun(db: Database): Promise<ClaimableRun | null> {
+/** The run to serve next: priority first, then the one served least recently; none of `fullChannels`. */
+export async function findClaimableRun(
+  db: Database,
+  fullChannels: readonly string[] = [],
+): Promise<ClaimableRun | null> {
   const rows = await db.query<ClaimableRun>(
     `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
        (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
        channel.consecutive_429 AS throttles
      FROM rule_run run JOIN channel ON channel.id = run.channel_id
      WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
+       AND channel.id <> ALL($1::uuid[])
      ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
+    [fullChannels],
   );
   return rows[0] ?? null;
 }
 
-/** When the next batch of any run may go; null when nothing waits. */
-export async function nextClaimDelayMs(db: Database): Promise<number | null> {
+/** When the next batch of any run may go, but for those of `fullChannels`; null when nothing waits. */
+export async function nextClaimDelayMs(
+  db: Database,
+  fullChannels: readonly string[] = [],
+): Promise<number | null> {
   const rows = await db.query<{ ms: number | null }>(
     `SELECT (extract(epoch FROM min(${DUE_AT}) - clock_timestamp()) * 1000)::float8 AS ms
      FROM rule_run run JOIN channel ON channel.id = run.channel_id
-     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL`,
+     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND channel.id <> ALL($1::uuid[])`,
+    [fullChannels],
   );
   return rows[0]?.ms ?? null;
 }
@@ -88,27 +99,67 @@ interface ClaimRequest {
 }
 
 /** Leases up to `limit` due targets of a run; null when there are none (any more). */
-export function claimTargets(db: Database, request: ClaimRequest): Promise<Claim | null> {
+export async function claimTargets(db: Database, request: ClaimRequest): Promise<Claim | null> {
+  try {
+    return await db.transaction(request.workerId, (connection) => claimIn(connection, request));
+  } catch (error) {
+    if (error === WAS_STOPPED) return null;
+    throw error;
+  }
+}
+
+async function claimIn(connection: Connection, request: ClaimRequest): Promise<Claim | null> {
   const { runId, workerId, limit } = request;
-  return db.transaction(workerId, async (connection) => {
-    const run = await openClaim(connection, runId);
-    if (!run) return null;
-    const lease = run.rolling_back ? leaseAppliedTargets : leaseQueuedTargets;
-    const targets = await lease(connection, run, request);
-    if (targets.length < limit) await rewindClaim(connection, runId);
-    else if (!run.rolling_back) await moveCursor(connection, runId, targets);
-    return targets.length === 0 ? null : toClaim(run, workerId, targets);
-  });
+  const run = await readClaimableRun(connection, runId);
+  if (!run) return null;
+  const leased =
+    run.status === 'APPLYING'
+      ? await leaseThenServe(connection, run, request)
+      : await serveThenLease(connection, run, request);
+  if (leased.length < limit) await rewindClaim(connection, runId);
+  return leased.length > 0 ? toClaim(run, workerId, leased) : null;
+}
+
+/** Undoes a claim of a run that was paused, cancelled or ended while its targets were being leased. */
+const WAS_STOPPED = new Error('the run was stopped');
+
+/** Targets first: several batches of a run are leased side by side, and take turns only at its counters. */
+async function leaseThenServe(
+  connection: Connection,
+  run: ClaimingRun,
+  request: ClaimRequest,
+): Promise<ClaimedTarget[]> {
+  const [leased, isServed] = await Promise.all([
+    leaseQueuedTargets(connection, run, request),
+    serveRun(connection, run.id, `status = 'APPLYING' AND NOT paused`),
+  ]);
+  if (!isServed) throw WAS_STOPPED;
+  return leased;
+}
+
+/** The run first: it is started before its first target is, and the targets to set back are few. */
+async function serveThenLease(
+  connection: Connection,
+  run: ClaimingRun,
+  request: ClaimRequest,
+): Promise<ClaimedTarget[]> {
+  if (!(await serveRun(connection, run.id, IS_CLAIMABLE))) return [];
+  return run.rolling_back
+    ? leaseAppliedTargets(connection, run, request)
+    : leaseQueuedTargets(connection, run, request);
 }
 
 interface ClaimingRun {
   readonly id: string;
+  readonly status: string;
   readonly tenant_id: string;
+  readonly correlation_id: string;
   readonly channel_id: string;
-  readonly claim_epoch: number;
   readonly claim_cursor: string;
   readonly rolling_back: boolean;
   readonly rollback_on_conflict: OnConflict | null;
+  /** The number of this claim. */
+  readonly epoch: number;
 }
 
 function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTarget[]): Claim {
@@ -118,27 +169,37 @@ function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTa
     workerId,
     runId: run.id,
     tenantId: run.tenant_id,
+    correlationId: run.correlation_id,
     channelId: run.channel_id,
-    epoch: run.claim_epoch,
+    epoch: run.epoch,
     targets,
   };
 }
 
-// Takes the run's lock, and starts a queued run. What was true when the run was found may not be any more.
-async function openClaim(connection: Connection, runId: string): Promise<ClaimingRun | null> {
+const IS_CLAIMABLE = `${IS_ACTIVE} AND next_claim_at IS NOT NULL AND greatest(next_claim_at, start_at) <= clock_timestamp()`;
+
+async function readClaimableRun(connection: Connection, runId: string): Promise<ClaimingRun | null> {
   const { rows } = await connection.query<ClaimingRun>(
-    `UPDATE rule_run run
-     SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END,
-       claim_epoch = claim_epoch + 1, last_served_at = clock_timestamp()
-     WHERE id = $1 AND ${IS_ACTIVE} AND greatest(next_claim_at, start_at) <= clock_timestamp()
-       AND next_claim_at IS NOT NULL
-     RETURNING id, tenant_id, channel_id, claim_epoch, claim_cursor, rolling_back, rollback_on_conflict`,
+    `SELECT id, status, tenant_id, correlation_id, channel_id, claim_cursor, rolling_back, rollback_on_conflict,
+       nextval('lease_epoch')::int AS epoch
+     FROM rule_run run WHERE id = $1 AND ${IS_CLAIMABLE}`,
     [runId],
   );
   return rows[0] ?? null;
 }
 
-const CLAIMED = `id::text AS id, external_id AS "externalId", before_amount::float8 AS "beforeAmount",
+/** Takes the run's lock, notes that it was served, and starts it if it was queued; false unless `condition`. */
+async function serveRun(connection: Connection, runId: string, condition: string): Promise<boolean> {
+  const { rowCount } = await connection.query(
+    `UPDATE rule_run run
+     SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END, last_served_at = clock_timestamp()
+     WHERE id = $1 AND ${condition}`,
+    [runId],
+  );
+  return rowCount === 1;
+}
+
+const CLAIMED = `id, external_id AS "externalId", before_amount::float8 AS "beforeAmount",
   after_amount::float8 AS "afterAmount", currency`;
 
 async function leaseQueuedTargets(
@@ -146,26 +207,15 @@ async function leaseQueuedTargets(
   run: ClaimingRun,
   { workerId, limit, leaseMs }: ClaimRequest,
 ): Promise<ClaimedTarget[]> {
-  // First what waits and is due, then what was never claimed, by the remembered position. ARRAY(…) makes
-  // the choice once; the limit stands in the text because a generic plan would not see a parameter's value.
+  // The choice in a subquery of its own, so that it is made once; the rest as the guard would stamp it, so that
+  // it need not be called.
   const { rows } = await connection.query<ClaimedTarget>(
     `UPDATE rule_target
-     SET status = 'APPLYING', attempts = attempts + 1, lease_owner = $3, lease_epoch = $4,
-       lease_until = clock_timestamp() + $5 * interval '1 millisecond'
-     WHERE id = ANY(ARRAY(
-       SELECT id FROM (
-         SELECT id FROM (
-           SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at <= clock_timestamp() AND status = 'QUEUED'
-           ORDER BY next_attempt_at LIMIT ${limit} FOR UPDATE SKIP LOCKED) waiting
-         UNION ALL
-         SELECT id FROM (
-           SELECT id FROM rule_target
-           WHERE run_id = $1 AND id > $2 AND status = 'QUEUED' AND next_attempt_at IS NULL
-           ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED) fresh
-       ) due LIMIT ${limit}
-     ))
+     SET status = 'APPLYING', status_from = status, next_attempt_at = NULL, attempts = attempts + 1,
+       lease_owner = $3, lease_epoch = $6, lease_until = clock_timestamp() + $4 * interval '1 millisecond'
+     WHERE id = ANY((SELECT lock_queued_targets($1, $2, $5))::bigint[])
      RETURNING ${CLAIMED}, attempts`,
-    [run.id, run.claim_cursor, workerId, run.claim_epoch, leaseMs],
+    [run.id, run.claim_cursor, workerId, leaseMs, limit, run.epoch],
   );
   return rows;
 }
@@ -177,41 +227,29 @@ async function leaseAppliedTargets(
 ): Promise<ClaimedTarget[]> {
   const { rows } = await connection.query<ClaimedTarget>(
     `UPDATE rule_target
-     SET rollback_attempts = rollback_attempts + 1, lease_owner = $2, lease_epoch = $3,
-       lease_until = term.ends_at, next_attempt_at = term.ends_at
-     FROM (SELECT clock_timestamp() + $4 * interval '1 millisecond' AS ends_at) term
+     SET rollback_attempts = rollback_attempts + 1, lease_owner = $2,
+       lease_epoch = $4, lease_until = term.ends_at, next_attempt_at = term.ends_at
+     FROM (SELECT clock_timestamp() + $3 * interval '1 millisecond' AS ends_at) term
      WHERE id = ANY(ARRAY(
        SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at <= clock_timestamp() AND status = 'APPLIED'
        ORDER BY next_attempt_at LIMIT ${limit} FOR UPDATE SKIP LOCKED))
      RETURNING ${CLAIMED}, rollback_attempts AS attempts`,
-    [run.id, workerId, run.claim_epoch, leaseMs],
+    [run.id, workerId, leaseMs, run.epoch],
   );
   return rows;
 }
 
-async function moveCursor(
-  connection: Connection,
-  runId: string,
-  targets: readonly ClaimedTarget[],
-): Promise<void> {
-  // Only a first attempt moves it: a target that came back lies behind.
-  const fresh = targets.filter(({ attempts }) => attempts === 1).map(({ id }) => BigInt(id));
-  if (fresh.length === 0) return;
-  const furthest = fresh.reduce((a, b) => (a > b ? a : b));
-  await connection.query('UPDATE rule_run SET claim_cursor = greatest(claim_cursor, $2) WHERE id = $1', [
-    runId,
-    furthest,
-  ]);
-}
-
 // Fewer than asked for: nothing is due now. Sleep until something is. A row that somebody held locked was
-// passed over, so when more are queued than wait, look again soon, from the beginning.
+// passed over, so when more are queued than wait, look again soon, from the beginning. Those that wait are found
+// without the cursor, which need not walk through the whole run again for them.
 async function rewindClaim(connection: Connection, runId: string): Promise<void> {
   await connection.query(
-    `UPDATE rule_run SET claim_cursor = 0, next_claim_at = CASE
-       WHEN queued_count > waiting.count THEN clock_timestamp() + interval '1 second'
-       ELSE waiting.first_at
-     END
+    `UPDATE rule_run SET
+       claim_cursor = CASE WHEN queued_count > waiting.count THEN 0 ELSE claim_cursor END,
+       next_claim_at = CASE
+         WHEN queued_count > waiting.count THEN clock_timestamp() + interval '1 second'
+         ELSE waiting.first_at
+       END
      FROM (
        SELECT count(*) AS count, min(next_attempt_at) AS first_at
        FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL

@@ -7,22 +7,24 @@ import { rollUp, ruleRunMachine, type RuleRunStatus, type TargetCounts } from '.
 import type { Connection } from './db.js';
 import { appendRunLines } from './ledger.js';
 
-export interface LockedRun {
+export interface LockedRun extends TargetCounts {
   readonly id: string;
   readonly status: RuleRunStatus;
   readonly rolling_back: boolean;
   readonly rollback_all: boolean;
 }
 
+/** The run, locked, with its counters as they are by now. */
 export async function lockRun(connection: Connection, runId: string): Promise<LockedRun> {
   const { rows } = await connection.query<LockedRun>(
-    'SELECT id, status, rolling_back, rollback_all FROM rule_run WHERE id = $1 FOR NO KEY UPDATE',
+    `SELECT id, status, rolling_back, rollback_all, total_count AS total, preview_count AS preview,
+       queued_count AS queued, applying_count AS applying, applied_count AS applied, failed_count AS failed,
+       rolled_back_count AS "rolledBack", cancelled_count AS cancelled
+     FROM rule_run WHERE id = $1 FOR NO KEY UPDATE`,
     [runId],
   );
   return rows[0]!;
 }
-
-type RunNow = LockedRun & TargetCounts;
 
 /**
  * Ends what has nothing left to do; answers how long the run took then, else null. The counters are the
@@ -33,14 +35,15 @@ export async function concludeRun(
   runId: string,
   lastError: string | null,
 ): Promise<number | null> {
-  const { rows } = await connection.query<RunNow>(
-    `SELECT id, status, rolling_back, rollback_all, total_count AS total, preview_count AS preview,
-       queued_count AS queued, applying_count AS applying, applied_count AS applied, failed_count AS failed,
-       rolled_back_count AS "rolledBack", cancelled_count AS cancelled
-     FROM rule_run WHERE id = $1`,
-    [runId],
-  );
-  const run = rows[0]!;
+  return concludeLockedRun(connection, await lockRun(connection, runId), lastError);
+}
+
+/** The same for a run of which nothing has changed since it was locked. */
+export async function concludeLockedRun(
+  connection: Connection,
+  run: LockedRun,
+  lastError: string | null,
+): Promise<number | null> {
   if (run.rolling_back) await concludeRollBack(connection, run);
   const event = run.status === 'APPLYING' ? rollUp(run) : null;
   if (!event) return null;
@@ -49,12 +52,12 @@ export async function concludeRun(
   const ended = await connection.query<{ ms: number }>(
     `UPDATE rule_run SET status = $2, error = $3 WHERE id = $1
      RETURNING (extract(epoch FROM finished_at - started_at) * 1000)::float8 AS ms`,
-    [runId, ruleRunMachine.events[event].to, error],
+    [run.id, ruleRunMachine.events[event].to, error],
   );
   return ended.rows[0]!.ms;
 }
 
-async function concludeRollBack(connection: Connection, run: RunNow): Promise<void> {
+async function concludeRollBack(connection: Connection, run: LockedRun): Promise<void> {
   if (run.applying > 0 && run.rollback_all) return;
   if (run.applied + run.applying === 0) {
     await connection.query(`UPDATE rule_run SET status = 'ROLLED_BACK', error = NULL WHERE id = $1`, [

@@ -3,14 +3,17 @@
 
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
-import { isRetryable, translateError } from './sqlstate.js';
+import { isAftermath, isRetryable, translateError } from './sqlstate.js';
 import { PrismaClient } from './prisma/client.js';
 
-export type Connection = pg.PoolClient;
+/** One transaction's statements. */
+export type Connection = Pick<pg.PoolClient, 'query'>;
 
 export interface DatabaseOptions {
   readonly url: string;
   readonly maxConnections?: number;
+  /** Refuses every write, whatever is asked of it. */
+  readonly readOnly?: boolean;
   /** Told of faults on connections that are idle in the pool; they are replaced on the next use. */
   readonly onIdleError?: (error: Error) => void;
 }
@@ -35,15 +38,21 @@ export class Database {
     this.#pool = new pg.Pool({
       connectionString: options.url,
       max: options.maxConnections ?? 20,
+      // Statements that do not need each other's results go out together: issue them without awaiting each.
+      pipeline: true,
       application_name: 'runledger',
       connectionTimeoutMillis: 10_000,
       // One forgotten transaction would hold back vacuum, and with it every claim.
       idle_in_transaction_session_timeout: 30_000,
+      ...(options.readOnly ? { options: '-c default_transaction_read_only=on' } : {}),
     });
     this.#pool.on('error', (error) => {
       // A server that stops right after us may answer our goodbye with its own.
       if (!this.#pool.ending) options.onIdleError?.(error);
     });
+    // The pool listens only while a connection is idle. One that is cut between two statements of a transaction
+    // would end the process; this way the next statement fails.
+    this.#pool.on('connect', (connection) => connection.on('error', () => {}));
     this.prisma = new PrismaClient({ adapter: new PrismaPg(this.#pool) });
   }
 
@@ -78,22 +87,25 @@ export class Database {
     work: (connection: Connection) => Promise<T>,
     isolation: Isolation,
   ): Promise<T> {
-    const connection = await this.#pool.connect();
+    const client = await this.#pool.connect();
+    const { connection, cause } = watchFaults(client);
     let fault: Error | undefined;
     try {
-      await connection.query(
+      // Not awaited yet, so that it goes out with the first statement. Where it fails, so do all that follow.
+      const begun = connection.query(
         `BEGIN ISOLATION LEVEL ${isolation};
-         SELECT set_config('runledger.actor', ${connection.escapeLiteral(actor)}, true)`,
+         SELECT set_config('runledger.actor', ${client.escapeLiteral(actor)}, true)`,
       );
       const result = await work(connection);
+      await begun;
       await connection.query('COMMIT');
       return result;
     } catch (error) {
-      await connection.query('ROLLBACK').catch((rollbackError: Error) => (fault = rollbackError));
-      throw error;
+      await client.query('ROLLBACK').catch((rollbackError: Error) => (fault = rollbackError));
+      throw cause(error);
     } finally {
       // A connection that could not even roll back is not given to the next caller.
-      connection.release(fault);
+      client.release(fault);
     }
   }
 
@@ -119,4 +131,24 @@ export async function translated<T>(promise: PromiseLike<T>): Promise<T> {
   } catch (error) {
     throw translateError(error);
   }
+}
+
+/**
+ * Of statements that went out together, those after the first that fails are told only that their transaction is
+ * over, and which of them the caller hears of depends on how it waits. `cause` answers what it was.
+ */
+function watchFaults(client: pg.PoolClient): {
+  readonly connection: Connection;
+  readonly cause: (error: unknown) => unknown;
+} {
+  let first: { readonly error: unknown } | null = null;
+  const query = (...statement: Parameters<pg.PoolClient['query']>): Promise<unknown> => {
+    const answer = (client.query as (...args: unknown[]) => Promise<unknown>)(...statement);
+    answer.catch((error: unknown) => (first ??= { error }));
+    return answer;
+  };
+  return {
+    connection: { query: query as pg.PoolClient['query'] },
+    cause: (error) => (first !== null && isAftermath(error) ? first.error : error),
+  };
 }

@@ -1,8 +1,9 @@
 // Dead letters: targets that failed for good, over all runs of a tenant. Reading, counting and summing up;
 // newest run first. What a person does about them (retry, roll back) is the run's affair.
 
-import { UNKNOWN_ERROR } from '../domain/dead-letter.js';
+import { UNKNOWN_ERROR, type DeadLetterCount } from '../domain/dead-letter.js';
 import { MAX_LONG_PAGE } from '../domain/page.js';
+import { RETRYABLE_STATUSES } from '../domain/rule-run.js';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
 import type { Database } from './db.js';
@@ -80,11 +81,11 @@ export async function countDeadLetters(
   return rows[0]!.count;
 }
 
-/** The runs know how many of their targets failed. */
+/** The runs know how many of their targets failed; those of a pruned run are gone. */
 async function countByRuns(db: Database, viewer: Viewer, filter: DeadLetterFilter): Promise<number> {
   const rows = await db.query<{ count: number }>(
     `SELECT coalesce(sum(failed_count), 0)::float8 AS count FROM rule_run
-     WHERE tenant_id = $1 AND failed_count > 0
+     WHERE tenant_id = $1 AND failed_count > 0 AND pruned_at IS NULL
        AND ($2::text IS NULL OR project_id = $2) AND ($3::uuid IS NULL OR id = $3)`,
     [viewer.tenantId, filter.projectId, runIdOf(filter)],
   );
@@ -96,14 +97,18 @@ export async function countDeadLettersByCode(
   db: Database,
   viewer: Viewer,
   projectId: string,
-): Promise<Record<string, number>> {
+): Promise<DeadLetterCount[]> {
   const { conditions, values } = toConditions(viewer, { projectId, runId: null, errorCode: null });
-  const rows = await db.query<{ code: string; count: number }>(
-    `SELECT coalesce(error_code, '${UNKNOWN_ERROR}') AS code, count(*)::integer AS count FROM rule_target
-     WHERE ${conditions.join(' AND ')} GROUP BY 1 ORDER BY count DESC, code`,
-    values,
+  const isRetryable = `run.status = ANY($${values.length + 1}) AND NOT run.rolling_back
+    AND coalesce(run.auto_revert_at > statement_timestamp(), true)`;
+  return db.query<DeadLetterCount>(
+    `SELECT coalesce(error_code, '${UNKNOWN_ERROR}') AS code, count(*)::integer AS count,
+       (count(*) FILTER (WHERE NOT EXISTS (
+         SELECT 1 FROM rule_run run WHERE run.id = rule_target.run_id AND run.tenant_id = $1 AND ${isRetryable}
+       )))::integer AS "beyondRetry"
+     FROM rule_target WHERE ${conditions.join(' AND ')} GROUP BY 1 ORDER BY count DESC, code`,
+    [...values, RETRYABLE_STATUSES],
   );
-  return Object.fromEntries(rows.map(({ code, count }) => [code, count]));
 }
 
 function toConditions(
@@ -125,7 +130,8 @@ function toConditions(
 
 // The runs first, as an array: few of them have any, and the targets are then found run by run.
 function runsWithFailures(project: string): string {
-  return `ARRAY(SELECT id FROM rule_run WHERE tenant_id = $1 AND project_id = ${project} AND failed_count > 0)`;
+  return `ARRAY(SELECT id FROM rule_run
+    WHERE tenant_id = $1 AND project_id = ${project} AND failed_count > 0 AND pruned_at IS NULL)`;
 }
 
 /** An id that can be nobody's stands for no run, not for all of them. */

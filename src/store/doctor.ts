@@ -1,11 +1,16 @@
 // Examines a live database: every invariant of the runs, the guards that keep them, and what keeps work from
-// going on. Reads only; each check is a transaction of its own, so that none holds back vacuum for long.
-// Called by the cli, and by tests for one run.
+// going on. Reads only, in bounded memory and time per statement: each check is a transaction of its own, and the
+// runs are judged range by range, so that none holds back vacuum for long. Called by the cli, and by tests for
+// one run.
 
 import { listTransitions } from '../domain/machine.js';
 import { MACHINES } from '../domain/machines.js';
 import type { Database } from './db.js';
+import { PROGRESS } from './doctor-progress.js';
 import { INVARIANTS } from './invariants.js';
+import type { SchemaVersion } from './migrate.js';
+import { listRunRanges, type RunRange } from './run-range.js';
+import { isUnavailable } from './sqlstate.js';
 
 export interface Finding {
   /** The row that it is about, or what is missing. */
@@ -21,23 +26,47 @@ export interface Check {
   readonly severity: 'ERROR' | 'WARNING';
 }
 
-export interface Diagnosis extends Check {
+/** What a check has found. */
+interface Found {
   /** The first of them. */
   readonly findings: readonly Finding[];
   readonly count: number;
 }
 
+export interface Diagnosis extends Check, Found {}
+
+/** What the checks go by. */
+interface Patient {
+  readonly db: Database;
+  readonly version: SchemaVersion;
+  /** All runs, in portions. */
+  readonly ranges: readonly RunRange[];
+}
+
 interface Examination extends Check {
-  readonly run: (db: Database) => Promise<Finding[]>;
+  readonly run: (patient: Patient) => Promise<Found>;
 }
 
 const MAX_SHOWN = 20;
 
 /** Checks one after the other, as each is done. */
-export async function* examine(db: Database): AsyncGenerator<Diagnosis> {
-  for (const { run, ...check } of EXAMINATIONS) {
-    const findings = await run(db);
-    yield { ...check, findings: findings.slice(0, MAX_SHOWN), count: findings.length };
+export async function* examine(
+  db: Database,
+  version: SchemaVersion,
+  rowsAtOnce?: number,
+): AsyncGenerator<Diagnosis> {
+  const patient = { db, version, ranges: await listRunRanges(db, rowsAtOnce) };
+  for (const { run, ...check } of EXAMINATIONS) yield { ...check, ...(await attempt(check, run(patient))) };
+}
+
+/** A check that cannot be made is a finding of its own: what it is about may be broken, and the others go on. */
+async function attempt({ name }: Check, found: Promise<Found>): Promise<Found> {
+  try {
+    return await found;
+  } catch (error) {
+    if (isUnavailable(error)) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    return { findings: [{ id: name, fault: `it could not be checked: ${reason}` }], count: 1 };
   }
 }
 
@@ -45,21 +74,35 @@ export async function* examine(db: Database): AsyncGenerator<Diagnosis> {
 export async function findViolations(db: Database, runId: string): Promise<string[]> {
   const found: string[] = [];
   for (const { name, sql } of INVARIANTS) {
-    const findings = await readOnly(db, sql, [runId]);
+    const { findings } = await find(db, sql, [runId, runId]);
     found.push(...findings.map(({ id, fault }) => `${name} ${id}: ${fault}`));
   }
   return found;
 }
 
-function readOnly(db: Database, sql: string, values: readonly unknown[] = []): Promise<Finding[]> {
-  return db.transaction('doctor', async (connection) => {
+/** How many rows (id, fault) a statement answers, and the first of them: however many there are. */
+async function find(db: Database, sql: string, values: readonly unknown[] = []): Promise<Found> {
+  const rows = await db.transaction('doctor', async (connection) => {
     await connection.query('SET TRANSACTION READ ONLY');
-    return (await connection.query<Finding>(sql, [...values])).rows;
+    const counted = `SELECT id, fault, (count(*) OVER ())::float8 AS count FROM (${sql}) found LIMIT ${MAX_SHOWN}`;
+    return (await connection.query<Finding & { readonly count: number }>(counted, [...values])).rows;
   });
+  return { findings: rows.map(({ id, fault }) => ({ id, fault })), count: rows[0]?.count ?? 0 };
+}
+
+async function findInRanges({ db, ranges }: Patient, sql: string): Promise<Found> {
+  let count = 0;
+  const findings: Finding[] = [];
+  for (const { from, to } of ranges) {
+    const found = await find(db, sql, [from, to]);
+    count += found.count;
+    findings.push(...found.findings.slice(0, MAX_SHOWN - findings.length));
+  }
+  return { findings, count };
 }
 
 /** The table that people read and the function that the guards ask, for every pair of states. */
-async function checkMachines(db: Database): Promise<Finding[]> {
+function checkMachines({ db }: Patient): Promise<Found> {
   const pairs = MACHINES.flatMap((machine) => {
     const steps = listTransitions(machine);
     const eventOf = (from: string, to: string) =>
@@ -71,7 +114,7 @@ async function checkMachines(db: Database): Promise<Finding[]> {
     );
   });
   const column = (index: 0 | 1 | 2 | 3 | 4) => pairs.map((pair) => pair[index]);
-  return readOnly(
+  return find(
     db,
     `SELECT format('%s: %s → %s', machine, from_state, to_state) AS id,
        format('this version says %s, the table %s, the function %s', coalesce(known.event, 'no'),
@@ -85,20 +128,16 @@ async function checkMachines(db: Database): Promise<Finding[]> {
   );
 }
 
-async function checkGuards(db: Database): Promise<Finding[]> {
-  const tables = MACHINES.flatMap(({ table }) => (table === null ? [] : [table]));
-  const expected = tables.flatMap((table) =>
-    ['birth', 'guard', 'moved', 'kept'].map((part) => `${table}_${part}`),
+function checkGuards({ db, version }: Patient): Promise<Found> {
+  return find(
+    db,
+    `SELECT known.name AS id,
+       CASE WHEN tgname IS NULL THEN 'the trigger is missing' ELSE 'the trigger is disabled' END AS fault
+     FROM unnest($1::text[], $2::text[]) AS known (name, on_table)
+       LEFT JOIN pg_trigger ON tgname = known.name AND tgrelid = to_regclass(known.on_table)
+     WHERE coalesce(tgenabled NOT IN ('O', 'A'), true)`,
+    [version.triggers.map(({ name }) => name), version.triggers.map(({ table }) => table)],
   );
-  const rows = await db.query<{ name: string; enabled: string }>(
-    `SELECT tgname AS name, tgenabled AS enabled FROM pg_trigger WHERE NOT tgisinternal`,
-  );
-  const enabled = new Map(rows.map((row) => [row.name, row.enabled]));
-  return [...expected, 'run_event_append_only'].flatMap((id) => {
-    const state = enabled.get(id);
-    if (state === 'O' || state === 'A') return [];
-    return [{ id, fault: state === undefined ? 'the trigger is missing' : 'the trigger is disabled' }];
-  });
 }
 
 const STRUCTURE: readonly Examination[] = [
@@ -113,7 +152,9 @@ const STRUCTURE: readonly Examination[] = [
   {
     name: 'guards',
     says: 'every guard is there and enabled',
-    remedy: 'ALTER TABLE … ENABLE TRIGGER …; a missing one is in prisma/migrations.',
+    remedy:
+      'ALTER TABLE … ENABLE TRIGGER …; a missing one is in prisma/migrations, and until it is there again what it keeps ' +
+      'is not kept: compare the invariants below.',
     severity: 'ERROR',
     run: checkGuards,
   },
@@ -122,8 +163,8 @@ const STRUCTURE: readonly Examination[] = [
     says: 'every constraint holds for all rows and every index is whole',
     remedy: 'ALTER TABLE … VALIDATE CONSTRAINT …; REINDEX INDEX CONCURRENTLY …',
     severity: 'ERROR',
-    run: (db) =>
-      readOnly(
+    run: ({ db }) =>
+      find(
         db,
         `SELECT conname AS id, 'the constraint is not validated' AS fault FROM pg_constraint
          WHERE NOT convalidated AND connamespace = 'public'::regnamespace
@@ -133,70 +174,34 @@ const STRUCTURE: readonly Examination[] = [
   },
   {
     name: 'migrations',
-    says: 'every migration was finished',
+    says: 'every migration of this version was applied and finished',
     remedy:
-      'See its logs in _prisma_migrations, mend the database, then set rolled_back_at or finished_at on its row.',
+      'One that is not there is applied by a server of this version when it starts. Of one that did not finish see the ' +
+      'logs in _prisma_migrations, mend the database, then set rolled_back_at or finished_at on its row.',
     severity: 'ERROR',
-    run: (db) =>
-      readOnly(
+    run: ({ db, version }) =>
+      find(
         db,
         `SELECT migration_name AS id, coalesce(logs, 'it began and did not finish') AS fault
-         FROM _prisma_migrations WHERE finished_at IS NULL AND rolled_back_at IS NULL`,
-      ),
-  },
-];
-
-const PROGRESS: readonly Examination[] = [
-  {
-    name: 'workers',
-    says: 'somebody is there to do the work that waits',
-    remedy: 'Start a server with RUNLEDGER_ROLE=all or runner.',
-    severity: 'WARNING',
-    run: (db) =>
-      readOnly(
-        db,
-        `SELECT 'rule runs' AS id, format('%s runs wait, and no worker was heard of for a minute', count(*)) AS fault
-         FROM rule_run
-         WHERE status IN ('QUEUED', 'APPLYING') AND NOT paused AND next_claim_at < clock_timestamp() - interval '1 minute'
-           AND NOT EXISTS (SELECT 1 FROM worker
-             WHERE state <> 'STOPPED' AND heartbeat_at > clock_timestamp() - interval '1 minute')
-         HAVING count(*) > 0`,
-      ),
-  },
-  {
-    name: 'expired_leases',
-    says: 'leases that expired are taken back',
-    remedy: 'Start a server with RUNLEDGER_ROLE=all or runner; it recovers them within seconds.',
-    severity: 'WARNING',
-    run: (db) =>
-      readOnly(
-        db,
-        `SELECT id::text, format('a lease expired at %s', lease_floor) AS fault FROM rule_run
-         WHERE lease_floor < clock_timestamp() - interval '5 minutes'`,
-      ),
-  },
-  {
-    name: 'old_transactions',
-    says: 'no transaction is open for more than ten minutes',
-    remedy:
-      'It holds back vacuum, and claims become slow: SELECT pg_terminate_backend(pid), or end what holds it.',
-    severity: 'WARNING',
-    run: (db) =>
-      readOnly(
-        db,
-        `SELECT pid::text AS id, format('open since %s (%s)', xact_start, application_name) AS fault
-         FROM pg_stat_activity
-         WHERE datname = current_database() AND xact_start < clock_timestamp() - interval '10 minutes'`,
+         FROM _prisma_migrations WHERE finished_at IS NULL AND rolled_back_at IS NULL
+         UNION ALL
+         SELECT name, 'it was not applied' FROM unnest($1::text[]) AS name WHERE NOT EXISTS (
+           SELECT 1 FROM _prisma_migrations WHERE migration_name = name AND rolled_back_at IS NULL)`,
+        [version.migrations],
       ),
   },
 ];
 
 const EXAMINATIONS: readonly Examination[] = [
   ...STRUCTURE,
-  ...INVARIANTS.map(({ sql, ...invariant }) => ({
+  ...INVARIANTS.map(({ sql, severity, ...invariant }) => ({
     ...invariant,
-    severity: 'ERROR' as const,
-    run: (db: Database) => readOnly(db, sql, [null]),
+    severity: severity ?? ('ERROR' as const),
+    run: (patient: Patient) => findInRanges(patient, sql),
   })),
-  ...PROGRESS,
+  ...PROGRESS.map(({ sql, ...check }) => ({
+    ...check,
+    severity: 'WARNING' as const,
+    run: ({ db }: Patient) => find(db, sql),
+  })),
 ];

@@ -1,12 +1,17 @@
 // Facts of the whole database for those who operate it, over all tenants: how much waits, how old it is, what
-// failed, who works. Every read is bounded by what is under way now, not by history. Called by the metrics.
+// failed, who works. Every read is bounded by what is under way now, not by history; so times are compared with
+// the statement's, since no index is read by a clock that moves on while it runs. Called by the metrics.
 
-import type { RunKind } from '../domain/run.js';
+import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
+import { HORIZON_HOLDERS } from './horizon.js';
+
+/** Comparisons with a channel are work of their own. */
+export const QUEUE_KINDS = [...RUN_KINDS, 'RECONCILIATION'] as const;
 
 export interface QueueFacts {
-  readonly kind: RunKind;
-  /** Units of work that wait: targets, partitions, ops runs. */
+  readonly kind: (typeof QUEUE_KINDS)[number];
+  /** Units of work that wait: targets to apply or to set back, partitions, ops runs, reconciliations. */
   readonly depth: number;
   /** Units of work that somebody has in hand. */
   readonly leased: number;
@@ -28,8 +33,15 @@ export interface Facts {
   readonly recordsProcessed: number;
   /** An old transaction holds back vacuum, and with it every claim. */
   readonly oldestTransactionSeconds: number;
+  /** How many transactions ago the oldest began whose leftovers vacuum must keep. */
+  readonly oldestXminAge: number;
+  readonly firingAlertsBySeverity: Readonly<Record<string, number>>;
+  /** What sinks are still to be told. */
+  readonly waitingNotices: number;
   /** How full PostgreSQL's queue of notifications is, 0..1: it fills when some listener does not read. */
   readonly notificationQueueUsage: number;
+  /** Endpoints for webhooks: sound, failing, off. */
+  readonly webhooksByState: Readonly<Record<string, number>>;
   /** As of the last vacuum or analyze. */
   readonly ledgerLines: number;
 }
@@ -42,19 +54,38 @@ const SILENT_AFTER = '30 seconds';
 
 const STUCK_AFTER = '10 minutes';
 
-export async function readFacts(db: Database): Promise<Facts> {
-  const queues = await db.query<QueueFacts>(QUEUES);
-  const [rest] = await db.query<Omit<Facts, 'queues'>>(REST, [SUCCESS_WINDOW_SECONDS]);
-  return { queues, ...rest! };
+/** Whoever asked has given up by then; a read that went on would hold its connection. */
+const LONGEST_READ_MS = 4_000;
+
+export function readFacts(db: Database, longestMs = LONGEST_READ_MS): Promise<Facts> {
+  return db.transaction('metrics', async (connection) => {
+    await connection.query(`SET LOCAL statement_timeout = ${longestMs}`);
+    const queues = await connection.query<QueueFacts>(QUEUES);
+    const rest = await connection.query<Omit<Facts, 'queues'>>(REST, [SUCCESS_WINDOW_SECONDS]);
+    return { queues: queues.rows, ...rest.rows[0]! };
+  });
 }
 
 const QUEUES = `
   SELECT kind, depth::float8 AS depth, leased::float8 AS leased,
     coalesce(extract(epoch FROM clock_timestamp() - oldest), 0)::float8 AS "oldestSeconds"
   FROM (
-    SELECT 'RULE' AS kind, coalesce(sum(queued_count), 0) AS depth, coalesce(sum(applying_count), 0) AS leased,
-      min(queued_at) FILTER (WHERE queued_count > 0) AS oldest
-    FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
+    SELECT 'RULE' AS kind, coalesce(sum(queued_count + to_set_back), 0) AS depth,
+      coalesce(sum(applying_count), 0) AS leased,
+      least(min(queued_at) FILTER (WHERE queued_count > 0), min(rollback_asked_at) FILTER (WHERE to_set_back > 0)) AS oldest
+    FROM (
+      SELECT queued_count, applying_count, queued_at, rollback_asked_at, CASE
+        WHEN NOT rolling_back THEN 0
+        -- However many these are, the run has counted them; those that were named are few.
+        WHEN rollback_all THEN applied_count
+        ELSE (SELECT count(*) FROM rule_target WHERE run_id = run.id AND next_attempt_at IS NOT NULL)
+      END AS to_set_back
+      FROM rule_run run WHERE status IN ('QUEUED', 'APPLYING') OR rolling_back
+    ) run
+    UNION ALL
+    SELECT 'RECONCILIATION', count(*) FILTER (WHERE lease_owner IS NULL), count(*) FILTER (WHERE lease_owner IS NOT NULL),
+      min(created_at) FILTER (WHERE lease_owner IS NULL)
+    FROM reconciliation
     UNION ALL
     SELECT 'PIPELINE', count(*) FILTER (WHERE part.status = 'pending'),
       count(*) FILTER (WHERE part.lease_owner IS NOT NULL),
@@ -75,12 +106,13 @@ const REST = `
     WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
   ), recent AS (
     SELECT applied_count + rolled_back_count AS applied, failed_count AS failed
-    FROM rule_run WHERE finished_at > clock_timestamp() - $1 * interval '1 second'
+    FROM rule_run WHERE finished_at > statement_timestamp() - $1 * interval '1 second'
     UNION ALL
     SELECT applied_count + rolled_back_count, failed_count FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
   )
   SELECT
-    (SELECT coalesce(sum(failed_count), 0)::float8 FROM rule_run WHERE failed_count > 0) AS "deadLetters",
+    (SELECT coalesce(sum(failed_count), 0)::float8 FROM rule_run
+      WHERE failed_count > 0 AND pruned_at IS NULL) AS "deadLetters",
     (SELECT jsonb_build_object('applied', coalesce(sum(applied), 0), 'failed', coalesce(sum(failed), 0))
       FROM recent) AS recent,
     (SELECT coalesce(jsonb_object_agg(circuit, n), '{}')
@@ -95,5 +127,12 @@ const REST = `
     (SELECT coalesce(sum(records_processed), 0)::float8 FROM open_part) AS "recordsProcessed",
     (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
       WHERE datname = current_database() AND pid <> pg_backend_pid()) AS "oldestTransactionSeconds",
+    (SELECT coalesce(max(age), 0)::float8 FROM (${HORIZON_HOLDERS}) holder) AS "oldestXminAge",
+    (SELECT coalesce(jsonb_object_agg(severity, n), '{}') FROM (
+      SELECT severity, count(*) AS n FROM alert WHERE resolved_at IS NULL GROUP BY severity) a) AS "firingAlertsBySeverity",
+    (SELECT count(*)::float8 FROM alert_notice WHERE next_attempt_at IS NOT NULL) AS "waitingNotices",
+    (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
+      SELECT CASE WHEN NOT enabled THEN 'off' WHEN failures > 0 THEN 'failing' ELSE 'sound' END AS state, count(*) AS n
+      FROM webhook_endpoint GROUP BY 1) w) AS "webhooksByState",
     pg_notification_queue_usage() AS "notificationQueueUsage",
     (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'run_event'::regclass) AS "ledgerLines"`;

@@ -60,10 +60,10 @@ export async function requireWithinGuardrails(
   const guardrails = rows[0]!;
   const { maxChangePercent } = guardrails;
   const options = { withItems: run.keptHash !== null, maxChangePercent };
-  const { summary, overChange } = (await summarizeTargets(connection, [run.id], options)).get(run.id)!;
+  const { summary, ...counts } = (await summarizeTargets(connection, [run.id], options)).get(run.id)!;
   if (run.keptHash !== null && run.keptHash !== summary.hash) throw staleRule();
   if (confirm !== null && confirm !== summary.hash) throw staleConfirmation(summary.hash);
-  const exceeded = findExceeded(guardrails, { ...summary, overChange });
+  const exceeded = findExceeded(guardrails, { ...summary, ...counts });
   if (exceeded.length > 0 && confirm === null) {
     throw new AppError('GUARDRAIL', `Beyond the guardrails: ${describeExceeded(exceeded)}.`, {
       field: ['input', 'confirm'],

@@ -56,7 +56,9 @@ function checkKey(key: string): void {
 
 /** JSON with sorted keys: the order in which a client wrote an object's fields does not make it another. */
 export function canonicalJson(value: unknown): string {
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  // A time has no fields of its own: without its text, any two would be the same.
+  if (typeof value !== 'object' || value === null || value instanceof Date)
+    return JSON.stringify(value) ?? 'null';
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
   const fields = Object.entries(value)
     .filter(([, field]) => field !== undefined)

@@ -34,8 +34,12 @@ export function refuseTooMany(field: string, given: number, limit: number, inste
   );
 }
 
+export function isLabel(value: string): boolean {
+  return value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && isStorable(value);
+}
+
 export function checkLabel(field: string, value: string): void {
-  if (value.trim() !== '' && value.length <= MAX_LABEL_LENGTH && isStorable(value)) return;
+  if (isLabel(value)) return;
   throw new AppError('INVALID_INPUT', `${field} must have 1 to ${MAX_LABEL_LENGTH} characters.`, {
     field: ['input', field],
   });

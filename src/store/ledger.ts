@@ -32,7 +32,7 @@ export interface Line {
 }
 
 export const RUN_EVENT_COLUMNS = `run_id AS "runId", seq, tenant_id AS "tenantId", run_kind AS "runKind", type, level, message,
-  payload, actor, target_id AS "targetId", created_at AS "createdAt"`;
+  event_payload(run_event) AS payload, actor, target_id AS "targetId", created_at AS "createdAt"`;
 
 export interface EventPageRequest {
   readonly first: number;
@@ -40,7 +40,7 @@ export interface EventPageRequest {
   readonly after: number;
 }
 
-/** The same page of many runs' ledgers in one read, each in order. */
+/** The same page of many runs' ledgers in one read, each in order. Of a run that is being pruned there is none. */
 export async function listRunEvents(
   db: Database,
   viewer: Viewer,
@@ -54,7 +54,9 @@ export async function listRunEvents(
   const rows = await db.query<RunEventRow>(
     `SELECT event.* FROM unnest($1::uuid[]) AS run (id) CROSS JOIN LATERAL (
        SELECT ${RUN_EVENT_COLUMNS} FROM run_event
-       WHERE run_id = run.id AND seq > $2 AND tenant_id = $3 ORDER BY seq LIMIT $4) event`,
+       WHERE run_id = run.id AND tenant_id = $3
+         AND seq > greatest($2, (SELECT to_seq FROM retention_work WHERE run_id = run.id))
+       ORDER BY seq LIMIT $4) event`,
     [runIds.filter(isUuid), after, viewer.tenantId, first + 1],
   );
   return toPages(runIds, rows, first, after);
@@ -93,7 +95,7 @@ export async function listTargetHistories(
 }
 
 /** Where a run's row is, by kind; ops runs take their lines from functions of their own. */
-const RUN_KEYS = { RULE: ['rule_run', 'id'], PIPELINE: ['run_metadata', 'run_id'] } as const;
+export const RUN_KEYS = { RULE: ['rule_run', 'id'], PIPELINE: ['run_metadata', 'run_id'] } as const;
 
 /** Appends lines to a run's ledger, under the run's row lock. */
 export async function appendRunLines(

@@ -18,6 +18,8 @@ export async function claimDueJobs(
      ORDER BY given.name
      ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at, last_run_at = excluded.last_run_at
      WHERE job.next_at <= clock_timestamp()
+       -- Nobody sets it so late: a clock had run ahead, and was put right.
+       OR job.next_at > excluded.next_at + interval '1 minute'
      RETURNING job.name`,
     [jobs.map(({ name }) => name), jobs.map(({ everyMs }) => everyMs)],
   );

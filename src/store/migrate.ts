@@ -60,6 +60,28 @@ export async function isMigrated(url: string): Promise<boolean> {
   }
 }
 
+/** What a version's database has beside its tables. */
+export interface SchemaVersion {
+  /** The names of its migrations, oldest first. */
+  readonly migrations: readonly string[];
+  readonly triggers: readonly { readonly name: string; readonly table: string }[];
+}
+
+const TRIGGER =
+  /\b(CREATE|DROP)(?: CONSTRAINT)? TRIGGER (?:IF EXISTS )?"?(\w+)"?\s(?:[^;]*?\s)?ON "?([\w.]+)"?/g;
+
+export async function readVersion(directory: string): Promise<SchemaVersion> {
+  const migrations = await readMigrations(directory);
+  const triggers = new Map<string, SchemaVersion['triggers'][number]>();
+  for (const { sql } of migrations) {
+    for (const [, verb, name, table] of sql.replace(/--.*$/gm, '').matchAll(TRIGGER)) {
+      if (verb === 'DROP') triggers.delete(`${table} ${name}`);
+      else triggers.set(`${table} ${name}`, { name: name!, table: table! });
+    }
+  }
+  return { migrations: migrations.map(({ name }) => name), triggers: [...triggers.values()] };
+}
+
 async function readMigrations(directory: string): Promise<Migration[]> {
   const entries = await readdir(directory, { withFileTypes: true });
   const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);

@@ -32,6 +32,8 @@ export interface OpsRunRow {
   readonly startedAt: Date | null;
   readonly heartbeatAt: Date | null;
   readonly finishedAt: Date | null;
+  readonly prunedAt: Date | null;
+  readonly prunedSeq: number | null;
 }
 
 export interface NewOpsRun {
@@ -59,7 +61,7 @@ export const OPS_RUN_COLUMNS = `id, tenant_id AS "tenantId", project_id AS "proj
   git_ref AS "gitRef", status, priority, claimed_by AS "claimedBy", attempts, max_attempts AS "maxAttempts",
   on_stale AS "onStale", idempotency_key AS "idempotencyKey", metadata, last_seq AS "lastSeq",
   created_at AS "createdAt", queued_at AS "queuedAt", available_at AS "availableAt", started_at AS "startedAt",
-  heartbeat_at AS "heartbeatAt", finished_at AS "finishedAt"`;
+  heartbeat_at AS "heartbeatAt", finished_at AS "finishedAt", pruned_at AS "prunedAt", pruned_seq AS "prunedSeq"`;
 
 type Row = OpsRunRow & Record<string, unknown>;
 
@@ -105,7 +107,7 @@ export async function appendOpsRunEvent(
   const { runId, workerId, attempt, level, message, payload, idempotencyKey } = input;
   return db.transaction(workerId, async (connection) => {
     const { rows } = await connection.query<RunEventRow>(
-      `SELECT ${RUN_EVENT_COLUMNS} FROM ops_run_append($1, $2, $3, $4, $5, $6, $7, $8)`,
+      `SELECT ${RUN_EVENT_COLUMNS} FROM ops_run_append($1, $2, $3, $4, $5, $6, $7, $8) AS run_event`,
       [viewer.tenantId, runId, level, message, toJson(payload), workerId, attempt, idempotencyKey],
     );
     return rows[0]!;

@@ -41,8 +41,13 @@ const TIMESTAMP = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?[+-]\d\d(:\d\d)?$/
 /** The cursor of a list of runs: when a run was made, with all digits as PostgreSQL writes them, and its id. */
 export function decodeRunCursor(cursor: string): [createdKey: string, id: string] {
   const [createdKey, id] = decodeCursor(cursor, 2) as [string, string];
-  if (TIMESTAMP.test(createdKey) && isUuid(id)) return [createdKey, id];
+  if (isTimestamp(createdKey) && isUuid(id)) return [createdKey, id];
   throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
+}
+
+function isTimestamp(text: string): boolean {
+  // The rest of the calendar is the database's to know.
+  return TIMESTAMP.test(text) && !Number.isNaN(Date.parse(text.slice(0, 19)));
 }
 
 export interface CappedCount {

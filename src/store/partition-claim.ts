@@ -3,6 +3,7 @@
 // of a partition needs no lock on the run at all.
 
 import { MAX_DELIVERIES } from '../domain/partition.js';
+import { FIRST_READING, type Reading } from '../domain/partition-reading.js';
 import { EXTERNAL_SOURCE_KIND } from '../domain/pipeline-run.js';
 import type { Connection, Database } from './db.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
@@ -21,10 +22,13 @@ export interface PageClaim {
   readonly since: Date | null;
   readonly offset: number;
   readonly cursor: string | null;
+  readonly reading: Reading;
   readonly duplicated: number;
   /** This delivery's number. */
   readonly attempts: number;
   readonly epoch: number;
+  /** Before whatever it reads, to the microsecond, on the clock that all workers share. */
+  readonly claimedAt: string;
 }
 
 interface ClaimRequest {
@@ -77,7 +81,7 @@ export async function claimPage(db: Database, request: ClaimRequest): Promise<Pa
 
 const DUE = `lease_owner IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())`;
 
-type ClaimedRow = Omit<PageClaim, 'workerId'>;
+type ClaimedRow = Omit<PageClaim, 'workerId' | 'reading'> & { readonly reading: Partial<Reading> };
 
 async function claimStarted(db: Database, runId: string, request: ClaimRequest): Promise<PageClaim | null> {
   const rows = await db.query<ClaimedRow & Record<string, unknown>>(claimSql('running'), [
@@ -89,7 +93,7 @@ async function claimStarted(db: Database, runId: string, request: ClaimRequest):
 }
 
 function toClaim(row: ClaimedRow | undefined, { workerId }: ClaimRequest): PageClaim | null {
-  return row ? { ...row, workerId } : null;
+  return row ? { ...row, reading: { ...FIRST_READING, ...row.reading }, workerId } : null;
 }
 
 function claimSql(status: 'pending' | 'running'): string {
@@ -108,6 +112,7 @@ function claimSql(status: 'pending' | 'running'): string {
     RETURNING part.id, part.run_id AS "runId", part.tenant_id AS "tenantId", source.id AS "sourceId",
       source.updated_at::text AS "sourceVersion", part.partition_id AS "partitionId",
       coalesce(part.work_item_payload, '{}') AS payload, part.page_cursor AS cursor,
+      part.reading, clock_timestamp()::text AS "claimedAt",
       part.records_duplicated AS duplicated, part.attempts, part.lease_epoch AS epoch,
       progress.next_offset AS "offset",
       CASE WHEN run.run_type = 'incremental' THEN run.watermark_before END AS since`;
@@ -136,8 +141,12 @@ export async function releasePage(db: Database, claim: PageClaim): Promise<void>
 
 /** Takes back leases that expired, and at once those of `deadWorkerIds`; answers how many. */
 export async function recoverPages(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
+  // By the runs that are being read, which are few: an index on leases would be written with every claim.
   const runs = await db.query<{ run_id: string }>(
-    `SELECT DISTINCT run_id FROM worker_runs WHERE status = 'running' AND ${LOST} ORDER BY run_id`,
+    `SELECT run_id FROM run_metadata run
+     WHERE status = 'WORKERS_RUNNING' AND EXISTS (
+       SELECT 1 FROM worker_runs WHERE run_id = run.run_id AND status = 'running' AND ${LOST})
+     ORDER BY run_id`,
     [deadWorkerIds],
   );
   let recovered = 0;

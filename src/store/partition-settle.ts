@@ -2,12 +2,13 @@
 // by a compare-and-swap of the offset. Whatever was interrupted is repeated whole; whatever comes twice is
 // skipped, and says so.
 
-import { judgeEnd, type PartitionEnd } from '../domain/partition.js';
+import { failureText } from '../domain/partition.js';
+import { judgeEnd, positionOf, type PartitionEnd, type Reading } from '../domain/partition-reading.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
-import { writeRawItems, type RawRecord } from './raw-item.js';
+import { noteSeen, writeRawItems, type RawRecord } from './raw-item.js';
 import { writeRejected, type RejectedRecord } from './rejected-record.js';
 
 export interface ReadPage {
@@ -19,6 +20,10 @@ export interface ReadPage {
   readonly isLast: boolean;
   /** As the source counts the range; null when it does not. */
   readonly total: number | null;
+  /** What is known after it. */
+  readonly reading: Reading;
+  /** So many of its records were to be expected twice. */
+  readonly expectedTwice: number;
 }
 
 /** `skipped`: its offset is not the partition's any more. `late`: another worker has the lease by now. */
@@ -36,10 +41,17 @@ export function settlePage(
     const nextOffset = claim.offset + page.passed;
     const refused = await moveOffset(connection, claim, nextOffset, page.isLast);
     if (refused) return refused;
-    const duplicated = await writeRawItems(connection, claim, page.records);
+    const twice = await writeRawItems(connection, claim, page.records);
+    await noteSeen(connection, claim, page.rejected);
     await writeRejected(connection, claim, claim.partitionId, page.rejected);
-    const read = { offset: nextOffset, duplicated: claim.duplicated + duplicated, total: page.total };
-    const end = page.isLast ? judgeEnd(read) : null;
+    const duplicated = Math.max(0, twice - page.expectedTwice);
+    const end = page.isLast
+      ? judgeEnd({
+          position: positionOf(claim) + page.passed,
+          duplicated: claim.duplicated + duplicated,
+          total: page.total,
+        })
+      : null;
     await movePartition(connection, claim, page, { duplicated, end });
     if (end) await endPartition(connection, claim, end);
     else if (ring) await ringProgress(connection, claim);
@@ -83,6 +95,8 @@ async function explainRefusal(
   const payload = { partitionId, offset, epoch: claim.epoch };
   const tell = (type: string, message: string): Promise<void> =>
     appendRunLines(connection, 'PIPELINE', runId, [{ type, level: 'WARN', message, payload }]);
+  // A run that was stopped meanwhile keeps nothing of the page, and has no leases.
+  if (status === 'CANCELLED') return 'stopped';
   if (released.rowCount === 0) {
     await tell(
       'partition.late_result',
@@ -90,8 +104,6 @@ async function explainRefusal(
     );
     return 'late';
   }
-  // A run that was stopped meanwhile keeps nothing of the page.
-  if (status !== 'WORKERS_RUNNING') return 'stopped';
   await tell('partition.skip_page', `${at(claim)} was settled before: skipped`);
   return 'skipped';
 }
@@ -103,14 +115,14 @@ function at({ partitionId, offset }: PageClaim): string {
 async function movePartition(
   connection: Connection,
   claim: PageClaim,
-  { records, rejected, cursor }: ReadPage,
+  { records, rejected, cursor, reading }: ReadPage,
   { duplicated, end }: { readonly duplicated: number; readonly end: PartitionEnd | null },
 ): Promise<void> {
   const status = end === null ? 'running' : end.fault === null ? 'completed' : 'failed';
   await connection.query(
     `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, status = $4, error_message = $5, page_cursor = $6,
        records_processed = records_processed + $7, records_rejected = records_rejected + $8,
-       records_duplicated = records_duplicated + $9, records_missing = $10
+       records_duplicated = records_duplicated + $9, records_missing = $10, reading = $11
      WHERE ${HELD}`,
     [
       ...keyOf(claim),
@@ -121,6 +133,7 @@ async function movePartition(
       rejected.length,
       duplicated,
       end?.missing ?? 0,
+      JSON.stringify(reading),
     ],
   );
 }
@@ -152,24 +165,49 @@ async function ringProgress(connection: Connection, { runId }: PageClaim): Promi
   );
 }
 
+/** Goes back by so many positions instead of keeping the page; false when the claim was lost. */
+export function retreat(
+  db: Database,
+  claim: PageClaim,
+  { by, reading }: { readonly by: number; readonly reading: Reading },
+): Promise<boolean> {
+  return db.transaction(claim.workerId, async (connection) => {
+    await lockPipelineRun(connection, claim.runId);
+    const { rowCount } = await connection.query(
+      `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, reading = $4 WHERE ${HELD}`,
+      [...keyOf(claim), JSON.stringify(reading)],
+    );
+    if (rowCount === 0) return false;
+    const { partitionId } = claim;
+    const { counted } = reading;
+    const position = positionOf(claim);
+    const message = `the source counts only ${counted} records any more: ${partitionId} goes back by ${by}, lest one be passed over`;
+    await appendRunLines(connection, 'PIPELINE', claim.runId, [
+      { type: 'partition.go_back', level: 'WARN', message, payload: { partitionId, position, by, counted } },
+    ]);
+    return true;
+  });
+}
+
 /** The page is delivered again after the delay; false when the claim was lost. */
 export function retryPage(
   db: Database,
   claim: PageClaim,
   { message, delayMs }: { readonly message: string; readonly delayMs: number },
 ): Promise<boolean> {
+  const error = failureText(message);
   return db.transaction(claim.workerId, async (connection) => {
     await lockPipelineRun(connection, claim.runId);
     const { rowCount } = await connection.query(
       `UPDATE worker_runs SET ${NO_LEASE}, error_message = $4,
          next_attempt_at = clock_timestamp() + $5 * interval '1 millisecond' WHERE ${HELD}`,
-      [...keyOf(claim), message, delayMs],
+      [...keyOf(claim), error, delayMs],
     );
     if (rowCount === 0) return false;
     const { partitionId, offset, attempts: attempt } = claim;
-    const payload = { partitionId, offset, attempt, delayMs, error: message };
+    const payload = { partitionId, offset, attempt, delayMs, error };
     await appendRunLines(connection, 'PIPELINE', claim.runId, [
-      { type: 'partition.retry_page', level: 'WARN', message, payload },
+      { type: 'partition.retry_page', level: 'WARN', message: error, payload },
     ]);
     return true;
   });
@@ -181,7 +219,7 @@ export function failPartition(db: Database, claim: PageClaim, message: string): 
     await lockPipelineRun(connection, claim.runId);
     const { rowCount } = await connection.query(
       `UPDATE worker_runs SET status = 'failed', error_message = $4 WHERE ${HELD}`,
-      [...keyOf(claim), message],
+      [...keyOf(claim), failureText(message)],
     );
     await rollUpPartitions(connection, claim.runId);
     return rowCount === 1;

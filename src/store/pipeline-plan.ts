@@ -1,7 +1,7 @@
 // The planning of pipeline runs, as work under a lease on the run's own row: claim → heartbeat → settle or
 // release → expire. A settle names the claim it belongs to; one that came too late changes nothing.
 
-import { MAX_DELIVERIES } from '../domain/partition.js';
+import { failureText, MAX_DELIVERIES } from '../domain/partition.js';
 import { EXTERNAL_SOURCE_KIND, type PipelineRunType } from '../domain/pipeline-run.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
@@ -127,16 +127,17 @@ export function retryPlan(
   claim: PlanClaim,
   { message, delayMs }: { readonly message: string; readonly delayMs: number },
 ): Promise<boolean> {
+  const error = failureText(message);
   return db.transaction(claim.workerId, async (connection) => {
     if (!(await lockIfHeld(connection, claim))) return false;
     await connection.query(
       `UPDATE run_metadata SET lease_owner = NULL, lease_until = NULL, lease_epoch = NULL, error = $2,
          next_attempt_at = clock_timestamp() + $3 * interval '1 millisecond' WHERE run_id = $1`,
-      [claim.runId, message, delayMs],
+      [claim.runId, error, delayMs],
     );
-    const payload = { attempt: claim.attempts, delayMs, error: message };
+    const payload = { attempt: claim.attempts, delayMs, error };
     await appendRunLines(connection, 'PIPELINE', claim.runId, [
-      { type: 'pipeline_run.retry_plan', level: 'WARN', message, payload },
+      { type: 'pipeline_run.retry_plan', level: 'WARN', message: error, payload },
     ]);
     return true;
   });

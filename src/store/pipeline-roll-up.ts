@@ -2,6 +2,7 @@
 // transaction that ended the last of them.
 
 import type { PipelineRunStatus } from '../domain/pipeline-run.js';
+import { failureText } from '../domain/partition.js';
 import type { Connection } from './db.js';
 import { appendRunLines } from './ledger.js';
 
@@ -41,7 +42,8 @@ export async function rollUpPartitions(connection: Connection, runId: string): P
 }
 
 /** The run fails, the watermark stays where it is, and whoever is on call is told. */
-export async function failRun(connection: Connection, runId: string, message: string): Promise<void> {
+export async function failRun(connection: Connection, runId: string, reason: string): Promise<void> {
+  const message = failureText(reason);
   const { rows } = await connection.query<{ name: string; watermark: Date | null; run_type: string }>(
     `UPDATE run_metadata AS run SET status = 'FAILED', error = $2 FROM source
      WHERE run.run_id = $1 AND source.id = run.source_id

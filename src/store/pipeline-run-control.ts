@@ -13,7 +13,10 @@ import type { Connection, Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
 import { checkLabel, requireObject } from './input.js';
+import { NO_LEASE } from './partition-claim.js';
 import { requirePipelineRun, type PipelineRunRow } from './pipeline-run.js';
+import { requireWhole } from './pruned.js';
+import { rememberTrace } from './trace.js';
 import { fireEvent, notFound, requireNext } from './transition.js';
 
 export interface NewPipelineRun {
@@ -68,6 +71,7 @@ export async function startPipelineRun(
         JSON.stringify(metadata),
       ],
     );
+    await rememberTrace(connection, { kind: 'PIPELINE', runId: id, correlationId: id });
     return id;
   });
   return requirePipelineRun(db, viewer, runId);
@@ -78,9 +82,14 @@ export function cancelPipelineRun(
   viewer: Viewer,
   request: PipelineRunRequest,
 ): Promise<PipelineRunRow> {
-  return repeatOnce(db, viewer, 'cancelPipelineRun', request, (connection) =>
-    fire(connection, viewer, request.runId, 'cancel'),
-  );
+  return repeatOnce(db, viewer, 'cancelPipelineRun', request, async (connection) => {
+    await fire(connection, viewer, request.runId, 'cancel');
+    // Nobody looks for the lost leases of a run that has ended.
+    await connection.query(
+      `UPDATE worker_runs SET ${NO_LEASE} WHERE run_id = $1 AND lease_owner IS NOT NULL`,
+      [request.runId],
+    );
+  });
 }
 
 /** Failed partitions go on from the page at which they failed. */
@@ -100,6 +109,7 @@ export function retryFailedPartitions(
     }
     if (run.exclusive) await refuseSecondRun(connection, run.source_id, runId);
     await fire(connection, viewer, runId, 'retry_partitions');
+    await judgeAnew(connection, runId, false);
     await connection.query(
       `UPDATE worker_runs SET status = 'pending' WHERE id = ANY(ARRAY(
          SELECT id FROM worker_runs WHERE run_id = $1 AND status = 'failed' ORDER BY id FOR UPDATE))`,
@@ -131,7 +141,16 @@ export function consolidatePipelineRun(
     }
     if (run.exclusive) await refuseSecondRun(connection, run.source_id, runId);
     await fire(connection, viewer, runId, 'force_consolidate');
+    await judgeAnew(connection, runId, force);
   });
+}
+
+/** What becomes of the items that it did not see is open again. */
+async function judgeAnew(connection: Connection, runId: string, forced: boolean): Promise<void> {
+  await connection.query(
+    'UPDATE run_metadata SET forced = $2, records_kept = 0, kept_reason = NULL WHERE run_id = $1',
+    [runId, forced],
+  );
 }
 
 interface LockedRun {
@@ -140,6 +159,7 @@ interface LockedRun {
   readonly exclusive: boolean;
   readonly expected_workers: number;
   readonly failed_workers: number;
+  readonly prunedAt: Date | null;
 }
 
 /** Takes the run's lock and does `work`, unless the key says that it was done. */
@@ -153,7 +173,7 @@ async function repeatOnce(
   const { runId } = request;
   await db.transaction(viewer.actor, async (connection) => {
     const { rows } = await connection.query<LockedRun>(
-      `SELECT status, source_id, exclusive, expected_workers, failed_workers
+      `SELECT status, source_id, exclusive, expected_workers, failed_workers, pruned_at AS "prunedAt"
        FROM run_metadata WHERE run_id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
       [isUuid(runId) ? runId : null, viewer.tenantId],
     );
@@ -164,7 +184,10 @@ async function repeatOnce(
       { tenantId: viewer.tenantId, operation, key, request },
       runId,
     );
-    if (earlier === null) await work(connection, run);
+    if (earlier !== null) return;
+    requireWhole(run);
+    await work(connection, run);
+    await rememberTrace(connection, { kind: 'PIPELINE', runId, correlationId: runId });
   });
   return requirePipelineRun(db, viewer, runId);
 }

@@ -25,6 +25,8 @@ export interface PipelineRunRow {
   readonly recordsRejected: number;
   readonly recordsMissing: number;
   readonly recordsDeleted: number;
+  readonly recordsKept: number;
+  readonly keptReason: string | null;
   readonly watermarkBefore: Date | null;
   readonly watermarkAfter: Date | null;
   readonly actor: string;
@@ -36,18 +38,24 @@ export interface PipelineRunRow {
   readonly createdAtMicros: string;
   readonly startedAt: Date | null;
   readonly finishedAt: Date | null;
+  readonly prunedAt: Date | null;
+  readonly prunedSeq: number | null;
 }
 
-// What partitions count is summed when it is asked for: their pages then need no lock on the run.
+// What partitions count is summed when it is asked for: their pages then need no lock on the run. Of those that
+// retention has deleted, the run itself has the sum.
 const COLUMNS = `run.run_id AS id, run.tenant_id AS "tenantId", project_id AS "projectId", source_id AS "sourceId",
   run.status, run_type AS "runType", expected_workers AS "expectedWorkers",
   completed_workers AS "completedWorkers", failed_workers AS "failedWorkers",
   records_consolidated AS "recordsConsolidated", records_deleted AS "recordsDeleted",
-  part.processed AS "recordsProcessed", part.duplicated AS "recordsDuplicated",
-  part.rejected + run.records_rejected AS "recordsRejected", part.missing AS "recordsMissing",
+  records_kept AS "recordsKept", kept_reason AS "keptReason",
+  part.processed + pruned_processed AS "recordsProcessed", part.duplicated + pruned_duplicated AS "recordsDuplicated",
+  part.rejected + pruned_rejected + run.records_rejected AS "recordsRejected",
+  part.missing + pruned_missing AS "recordsMissing",
   watermark_before AS "watermarkBefore", watermark_after AS "watermarkAfter", actor, error, metadata,
   last_seq AS "lastSeq", created_at AS "createdAt", (extract(epoch FROM created_at) * 1000000)::bigint::text AS "createdAtMicros",
-  run.started_at AS "startedAt", finished_at AS "finishedAt"`;
+  run.started_at AS "startedAt", finished_at AS "finishedAt",
+  pruned_at AS "prunedAt", pruned_seq AS "prunedSeq"`;
 
 const TABLES = `run_metadata run CROSS JOIN LATERAL (
     SELECT coalesce(sum(records_processed), 0)::integer AS processed,

@@ -17,12 +17,14 @@ export interface RawItem {
 interface Reading {
   readonly runId: string;
   readonly sourceId: string;
+  /** Before the page was asked for. */
+  readonly claimedAt: string;
 }
 
 /** Keeps a page's records; answers how many of them the run had read before. */
 export async function writeRawItems(
   connection: Connection,
-  { runId, sourceId }: Reading,
+  { runId, sourceId, claimedAt }: Reading,
   records: readonly RawRecord[],
 ): Promise<number> {
   if (records.length === 0) return 0;
@@ -36,17 +38,37 @@ export async function writeRawItems(
        SELECT count(*)::integer AS count FROM raw_item
        WHERE source_id = $1 AND external_id = ANY($3::text[]) AND run_id = $2
      ), written AS (
-       INSERT INTO raw_item (source_id, run_id, external_id, payload, fetched_at)
-       SELECT $1, $2, new.external_id, new.payload, clock_timestamp()
+       INSERT INTO raw_item AS item (source_id, run_id, external_id, payload, fetched_at)
+       SELECT $1, $2, new.external_id, new.payload, $5
        FROM unnest($3::text[], $4::jsonb[]) AS new (external_id, payload)
        ON CONFLICT (source_id, external_id) DO UPDATE
        SET run_id = excluded.run_id, payload = excluded.payload, fetched_at = excluded.fetched_at,
          consolidated_at = NULL
+       -- Two runs may read at once: an older page that is settled late does not undo a newer one. What says that
+       -- it is from the future was written by a clock that was put back since, and is newer than nothing.
+       WHERE item.fetched_at <= excluded.fetched_at OR item.fetched_at > clock_timestamp()
      )
      SELECT count AS seen FROM seen`,
-    [sourceId, runId, ids, sorted.map(({ json }) => json)],
+    [sourceId, runId, ids, sorted.map(({ json }) => json), claimedAt],
   );
   return records.length - sorted.length + rows[0]!.seen;
+}
+
+/** Records that cannot be kept are still there: what they were before stays. */
+export async function noteSeen(
+  connection: Connection,
+  { sourceId, claimedAt }: Reading,
+  records: readonly { readonly externalId: string | null }[],
+): Promise<void> {
+  const ids = records.map(({ externalId }) => externalId).filter((id) => id !== null);
+  if (ids.length === 0) return;
+  await connection.query(
+    `UPDATE raw_item SET fetched_at = $3
+     WHERE source_id = $1 AND (fetched_at < $3 OR fetched_at > clock_timestamp()) AND external_id = ANY(ARRAY(
+       SELECT external_id FROM raw_item WHERE source_id = $1 AND external_id = ANY($2::text[])
+       ORDER BY external_id FOR UPDATE))`,
+    [sourceId, ids, claimedAt],
+  );
 }
 
 /** Locks up to `limit` items that wait, in order after `after`, and that nobody else has locked. */

@@ -11,8 +11,8 @@ import { createRuleRun, queueRuleRun } from './rule-run.js';
 
 /** Makes and queues the run; null when there is nothing to push. Once for a reconciliation, however often asked. */
 export async function repairMismatches(db: Database, claim: ReconciliationClaim): Promise<string | null> {
-  const { projectId, correlationId, details } = await readFoundMismatches(db, claim);
-  const targets = details.filter(isRepairable).map((mismatch) => toTarget(mismatch, claim.currency));
+  const { projectId, correlationId, mismatches } = await readFoundMismatches(db, claim);
+  const targets = mismatches.filter(isRepairable).map((mismatch) => toTarget(mismatch, claim.currency));
   if (targets.length === 0) return null;
   const viewer: Viewer = { tenantId: claim.tenantId, role: 'ADMIN', actor: claim.actor, keyId: null };
   const idempotencyKey = `repair ${claim.id}`;

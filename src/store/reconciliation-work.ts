@@ -1,16 +1,16 @@
 // Reconciliations under way: lease → page of targets → result → lease again, until no target is left; then the
-// report. One lock order: the run's row, then the reconciliation's. Every result names its claim by owner and
-// epoch, and changes nothing when that was taken back.
+// report. Here the leases, and what a worker reads; its results are in reconciliation-result. One lock order: the
+// run's row, then the reconciliation's.
 
-import { MAX_MISMATCHES_LISTED, type AppliedPrice, type Mismatch } from '../domain/reconciliation.js';
+import type { AppliedPrice, Mismatch, ReconciliationTrigger } from '../domain/reconciliation.js';
 import type { Connection, Database } from './db.js';
-import { appendRunLines, type Line } from './ledger.js';
 
 export interface ReconciliationClaim {
   readonly id: string;
   readonly runId: string;
+  readonly correlationId: string;
   readonly tenantId: string;
-  readonly trigger: string;
+  readonly trigger: ReconciliationTrigger;
   readonly actor: string;
   readonly repair: boolean;
   readonly channelId: string;
@@ -22,6 +22,11 @@ export interface ReconciliationClaim {
   readonly throttles: number;
   readonly currency: string;
   readonly position: string;
+  /** Targets to read once more when there is no other. */
+  readonly again: readonly string[];
+  readonly checked: number;
+  /** Since it was asked for. */
+  readonly ageMs: number;
   /** Claims since the last progress, this one included. */
   readonly attempts: number;
   readonly workerId: string;
@@ -29,7 +34,7 @@ export interface ReconciliationClaim {
 }
 
 /** Prices that a target has and nobody is about to change: one that waits to be set back is not among them. */
-const IS_SETTLED = `status = 'APPLIED' AND next_attempt_at IS NULL AND lease_owner IS NULL`;
+export const IS_SETTLED = `status = 'APPLIED' AND next_attempt_at IS NULL AND lease_owner IS NULL`;
 
 export async function nextReconciliationDelayMs(db: Database): Promise<number | null> {
   const rows = await db.query<{ ms: number | null }>(
@@ -54,8 +59,9 @@ export async function claimReconciliation(
      RETURNING work.id, work.run_id AS "runId", work.tenant_id AS "tenantId", work.trigger, work.actor, work.repair,
        channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
        (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
-       channel.consecutive_429 AS throttles, run.currency,
-       work.position::text AS position, work.attempts, work.lease_owner AS "workerId", work.lease_epoch AS epoch`,
+       channel.consecutive_429 AS throttles, run.currency, run.correlation_id AS "correlationId",
+       work.position::text AS position, work.again::text[] AS again, work.checked, work.attempts,
+       (extract(epoch FROM clock_timestamp() - work.created_at) * 1000)::float8 AS "ageMs", work.lease_owner AS "workerId", work.lease_epoch AS epoch`,
     [workerId, leaseMs],
   );
   return rows[0] ?? null;
@@ -85,6 +91,8 @@ export async function recoverReconciliations(
   return rows.length;
 }
 
+const PRICE = `id::text AS "targetId", external_id AS "externalId", after_amount::float8 AS expected`;
+
 /** The next targets to compare, by id. */
 export async function readAppliedPrices(
   db: Database,
@@ -93,10 +101,22 @@ export async function readAppliedPrices(
 ): Promise<AppliedPrice[]> {
   // ANY keeps the planner on the index of (run_id, id), whatever its statistics.
   return db.query<AppliedPrice>(
-    `SELECT id::text AS "targetId", external_id AS "externalId", after_amount::float8 AS expected
-     FROM rule_target WHERE run_id = ANY(ARRAY[$1::uuid]) AND id > $2 AND ${IS_SETTLED}
+    `SELECT ${PRICE} FROM rule_target WHERE run_id = ANY(ARRAY[$1::uuid]) AND id > $2 AND ${IS_SETTLED}
      ORDER BY run_id, id LIMIT ${limit}`,
     [runId, position],
+  );
+}
+
+/** Of those to read once more, the next. */
+export async function readPricesAgain(
+  db: Database,
+  { again }: ReconciliationClaim,
+  limit: number,
+): Promise<AppliedPrice[]> {
+  if (again.length === 0) return [];
+  return db.query<AppliedPrice>(
+    `SELECT ${PRICE} FROM rule_target WHERE id = ANY($1::bigint[]) AND ${IS_SETTLED} ORDER BY id LIMIT ${limit}`,
+    [again],
   );
 }
 
@@ -123,62 +143,10 @@ export async function findSuperseded(
   return new Set(rows.map(({ externalId }) => externalId));
 }
 
-export interface ComparedPage {
-  /** The last target of the page. */
-  readonly position: string;
-  readonly checked: number;
-  readonly mismatches: readonly Mismatch[];
-}
-
-/** Notes a compared page, with a ledger line for each mismatch; false when the claim was lost. */
-export function recordComparison(
-  db: Database,
-  claim: ReconciliationClaim,
-  page: ComparedPage,
-): Promise<boolean> {
-  return db.transaction(claim.workerId, async (connection) => {
-    if (!(await lockClaim(connection, claim))) return false;
-    const mismatches = await keepSettled(connection, page.mismatches);
-    await connection.query(
-      `UPDATE reconciliation SET position = $2, checked = checked + $3, mismatches = mismatches + $4,
-         details = CASE WHEN jsonb_array_length(details) + $4 <= ${MAX_MISMATCHES_LISTED} THEN details || $5 ELSE details END,
-         attempts = 0, lease_owner = NULL, lease_until = NULL, next_attempt_at = clock_timestamp()
-       WHERE id = $1`,
-      [claim.id, page.position, page.checked, mismatches.length, JSON.stringify(mismatches)],
-    );
-    const lines = mismatches.map((mismatch) => toLine(claim, mismatch));
-    await appendRunLines(connection, 'RULE', claim.runId, lines);
-    return true;
-  });
-}
-
-/** Between the reading and now a target may have been set back: then nothing is wrong with it. */
-async function keepSettled(connection: Connection, mismatches: readonly Mismatch[]): Promise<Mismatch[]> {
-  if (mismatches.length === 0) return [];
-  const { rows } = await connection.query<{ id: string }>(
-    `SELECT id::text FROM rule_target WHERE id = ANY($1::bigint[]) AND ${IS_SETTLED}`,
-    [mismatches.map(({ targetId }) => targetId)],
-  );
-  const settled = new Set(rows.map(({ id }) => id));
-  return mismatches.filter(({ targetId }) => settled.has(targetId));
-}
-
-function toLine({ id, trigger }: ReconciliationClaim, mismatch: Mismatch): Line {
-  const { externalId, expected, actual } = mismatch;
-  const shown = actual === null ? 'has no such item' : `shows ${actual}`;
-  return {
-    type: 'automation.reconciliation.mismatch',
-    level: 'WARN',
-    message: `${externalId}: the channel ${shown} instead of ${expected}`,
-    payload: { ...mismatch, reconciliationId: id, trigger },
-    targetId: mismatch.targetId,
-  };
-}
-
 export interface FoundMismatches {
   readonly projectId: string;
   readonly correlationId: string;
-  readonly details: readonly Mismatch[];
+  readonly mismatches: readonly Mismatch[];
 }
 
 /** What has been found so far, for a repair. */
@@ -187,58 +155,12 @@ export async function readFoundMismatches(
   { id }: ReconciliationClaim,
 ): Promise<FoundMismatches> {
   const rows = await db.query<FoundMismatches>(
-    `SELECT run.project_id AS "projectId", run.correlation_id AS "correlationId", work.details
+    `SELECT run.project_id AS "projectId", run.correlation_id AS "correlationId",
+       jsonb_path_query_array(work.details, '$[*] ? (exists (@.expected))') AS mismatches
      FROM reconciliation AS work JOIN rule_run AS run ON run.id = work.run_id WHERE work.id = $1`,
     [id],
   );
-  return rows[0] ?? { projectId: '', correlationId: '', details: [] };
-}
-
-/** Ends it with its report; false when the claim was lost. */
-export function finishReconciliation(
-  db: Database,
-  claim: ReconciliationClaim,
-  repairRunId: string | null,
-): Promise<boolean> {
-  return db.transaction(claim.workerId, async (connection) => {
-    if (!(await lockClaim(connection, claim))) return false;
-    const { rows } = await connection.query<{ checked: number; mismatches: number }>(
-      `WITH done AS (DELETE FROM reconciliation WHERE id = $1 RETURNING *)
-       INSERT INTO reconciliation_report
-         (id, tenant_id, run_id, trigger, total_checked, mismatches, details, repair_run_id, created_at)
-       SELECT id, tenant_id, run_id, trigger, checked, mismatches, details, $2, clock_timestamp() FROM done
-       RETURNING total_checked AS checked, mismatches`,
-      [claim.id, repairRunId],
-    );
-    const { checked, mismatches } = rows[0]!;
-    await appendEnd(connection, claim, {
-      type: 'automation.reconciliation.complete',
-      level: 'INFO',
-      message: `${checked} compared with the channel, ${mismatches} of them differ`,
-      payload: { totalChecked: checked, mismatches, repairRunId },
-    });
-    return true;
-  });
-}
-
-/** Ends it without a report: the channel's prices could not be read. */
-export async function failReconciliation(
-  db: Database,
-  claim: ReconciliationClaim,
-  failure: { readonly code: string; readonly message: string },
-): Promise<void> {
-  await db.transaction(claim.workerId, async (connection) => {
-    if (!(await lockClaim(connection, claim))) return;
-    await connection.query('DELETE FROM reconciliation WHERE id = $1', [claim.id]);
-    const { code, message } = failure;
-    const type = 'automation.reconciliation.fail';
-    await appendEnd(connection, claim, { type, level: 'WARN', message, payload: { code } });
-  });
-}
-
-async function appendEnd(connection: Connection, claim: ReconciliationClaim, line: Line): Promise<void> {
-  const payload = { reconciliationId: claim.id, trigger: claim.trigger, ...line.payload };
-  await appendRunLines(connection, 'RULE', claim.runId, [{ ...line, payload }]);
+  return rows[0] ?? { projectId: '', correlationId: '', mismatches: [] };
 }
 
 /** Hands the lease back: to be tried again after the delay, or at once and at no cost when it was not tried. */
@@ -256,7 +178,7 @@ export async function returnReconciliation(
 }
 
 /** The run's lock, then the claim's; false when the claim is not held any more. */
-async function lockClaim(
+export async function lockClaim(
   connection: Connection,
   { id, runId, workerId, epoch }: ReconciliationClaim,
 ): Promise<boolean> {

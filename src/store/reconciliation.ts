@@ -1,20 +1,33 @@
 // Reconciliations: asking for one, and reading the reports.
 
 import { allowedEvents } from '../domain/machine.js';
-import type { Mismatch } from '../domain/reconciliation.js';
+import {
+  MAX_FINDINGS_LISTED,
+  type Mismatch,
+  type ReconciliationTrigger,
+  type Unread,
+} from '../domain/reconciliation.js';
 import { ruleRunMachine, type RuleRunStatus } from '../domain/rule-run.js';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
-import { translated, type Connection, type Database } from './db.js';
+import type { Connection, Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
 import { appendRunLines } from './ledger.js';
-import type { ReconciliationReport } from './prisma/client.js';
+import { checkFirst, toPage, type Page } from './page.js';
+import { requireWhole } from './pruned.js';
 import { notFound } from './transition.js';
 
-export type ReconciliationRow = Omit<ReconciliationReport, 'details'> & {
-  readonly details: readonly Mismatch[];
-};
+export interface ReconciliationRow {
+  readonly id: string;
+  readonly runId: string;
+  readonly trigger: ReconciliationTrigger;
+  readonly totalChecked: number;
+  readonly mismatches: number;
+  readonly unread: number;
+  readonly repairRunId: string | null;
+  readonly createdAt: Date;
+}
 
 export interface ReconcileRequest {
   readonly runId: string;
@@ -52,6 +65,7 @@ export function askToReconcile(
       id,
     );
     if (earlier !== null) return { id: earlier, seq: run.lastSeq, isUnderWay: earlier === underWay };
+    requireWhole(run);
     if (run.appliedCount === 0) throw nothingApplied(run.status);
     await connection.query(
       `INSERT INTO reconciliation AS asked (id, tenant_id, run_id, trigger, actor, repair)
@@ -75,11 +89,12 @@ interface LockedRun {
   readonly status: RuleRunStatus;
   readonly appliedCount: number;
   readonly lastSeq: number;
+  readonly prunedAt: Date | null;
 }
 
 async function lockAppliedRun(connection: Connection, viewer: Viewer, id: string): Promise<LockedRun> {
   const { rows } = await connection.query<LockedRun>(
-    `SELECT status, applied_count AS "appliedCount", last_seq AS "lastSeq" FROM rule_run
+    `SELECT status, applied_count AS "appliedCount", last_seq AS "lastSeq", pruned_at AS "prunedAt" FROM rule_run
      WHERE id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
     [isUuid(id) ? id : null, viewer.tenantId],
   );
@@ -107,20 +122,27 @@ function nothingApplied(from: RuleRunStatus): AppError {
   );
 }
 
-/** The reports of many runs in one read, newest first. */
+/** Of one run in one answer: as many as the schedule makes. */
+export const MAX_REPORTS = 32;
+
+// Not what was found: a report may list thousands, and few who list reports ask for them.
+const REPORT = `id, run_id AS "runId", trigger, total_checked AS "totalChecked", mismatches, unread,
+  repair_run_id AS "repairRunId", created_at AS "createdAt"`;
+
+/** The newest reports of many runs in one read, newest first. */
 export async function listReconciliations(
   db: Database,
   viewer: Viewer,
   runIds: readonly string[],
 ): Promise<Map<string, ReconciliationRow[]>> {
   const reports = new Map<string, ReconciliationRow[]>(runIds.map((id) => [id, []]));
-  const rows = await translated(
-    db.prisma.reconciliationReport.findMany({
-      where: { tenantId: viewer.tenantId, runId: { in: runIds.filter(isUuid) } },
-      orderBy: { id: 'desc' },
-    }),
+  const rows = await db.query<ReconciliationRow>(
+    `SELECT report.* FROM unnest($1::uuid[]) AS run (id) CROSS JOIN LATERAL (
+       SELECT ${REPORT} FROM reconciliation_report
+       WHERE run_id = run.id AND tenant_id = $2 ORDER BY reconciliation_report.id DESC LIMIT ${MAX_REPORTS}) AS report`,
+    [runIds.filter(isUuid), viewer.tenantId],
   );
-  for (const row of rows) reports.get(row.runId)?.push(toRow(row));
+  for (const row of rows) reports.get(row.runId)?.push(row);
   return reports;
 }
 
@@ -130,12 +152,34 @@ export async function findReconciliation(
   viewer: Viewer,
   id: string,
 ): Promise<ReconciliationRow | null> {
-  const row = await translated(
-    db.prisma.reconciliationReport.findFirst({ where: { id, tenantId: viewer.tenantId } }),
+  const rows = await db.query<ReconciliationRow>(
+    `SELECT ${REPORT} FROM reconciliation_report WHERE id = $1 AND tenant_id = $2`,
+    [id, viewer.tenantId],
   );
-  return row && toRow(row);
+  return rows[0] ?? null;
 }
 
-function toRow(row: ReconciliationReport): ReconciliationRow {
-  return { ...row, details: row.details as unknown as readonly Mismatch[] };
+export interface FindingsRequest {
+  /** Only a mismatch says what was expected; only what could not be read has a code. */
+  readonly kind: 'expected' | 'code';
+  readonly first: number;
+}
+
+/** The beginning of what many reports have found, in one read. */
+export async function listFindings<Finding extends Mismatch | Unread>(
+  db: Database,
+  viewer: Viewer,
+  reportIds: readonly string[],
+  { kind, first }: FindingsRequest,
+): Promise<Map<string, Page<Finding>>> {
+  checkFirst(first, MAX_FINDINGS_LISTED);
+  const rows = await db.query<{ id: string; found: Finding[] }>(
+    `SELECT report.id, coalesce((
+       SELECT jsonb_agg(finding ORDER BY place) FROM (
+         SELECT finding, place FROM jsonb_array_elements(report.details) WITH ORDINALITY AS each (finding, place)
+         WHERE finding ? $3 ORDER BY place LIMIT $4) AS listed), '[]') AS found
+     FROM reconciliation_report AS report WHERE report.id = ANY($1::uuid[]) AND report.tenant_id = $2`,
+    [reportIds.filter(isUuid), viewer.tenantId, kind, first + 1],
+  );
+  return new Map(rows.map(({ id, found }) => [id, toPage(found, first, null)]));
 }

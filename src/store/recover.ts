@@ -1,5 +1,6 @@
-// Recovery: taking back the leases of workers that are gone, by the same lock order as every claim. An
-// expired lease costs no attempt, since nothing is known of the call; but not without end.
+// Recovery: taking back the leases of workers that are gone. It locks the run first, and passes over targets that
+// somebody holds, since whoever settles locks them the other way round. An expired lease costs no attempt, since
+// nothing is known of the call; but not without end.
 
 import { concludeRun, lockRun } from './conclude.js';
 import type { Connection, Database } from './db.js';
@@ -77,7 +78,9 @@ async function recoverRollBacks(db: Database, deadWorkerIds: readonly string[]):
       const { rowCount } = await connection.query(
         `UPDATE rule_target SET rollback_attempts = rollback_attempts - 1, next_attempt_at = clock_timestamp(),
            lease_owner = NULL, lease_until = NULL, lease_epoch = NULL
-         WHERE run_id = $1 AND next_attempt_at IS NOT NULL AND lease_owner = ANY($2)`,
+         WHERE id = ANY(ARRAY(
+           SELECT id FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL AND lease_owner = ANY($2)
+           FOR UPDATE SKIP LOCKED))`,
         [id, deadWorkerIds],
       );
       if (rowCount) {

@@ -36,7 +36,7 @@ async function askForRollBack(
   targetIds: readonly string[] | null,
   onConflict: OnConflict,
 ): Promise<void> {
-  requireNext(ruleRunMachine, run.status, 'roll_back');
+  requireNext(ruleRunMachine, run.status, 'roll_back', { field: ['input', 'runId'] });
   if (targetIds) await requireTargetsIn(connection, run.id, targetIds, 'roll_back');
   const count = await markTargets(connection, run.id, targetIds);
   await connection.query(
@@ -81,8 +81,9 @@ export async function revertDueRuns(db: Database): Promise<number> {
   return due.length;
 }
 
-// A preview was never queued, and a failed run has nothing to set back unless it is tried again.
-const IS_DUE = `auto_revert_at <= clock_timestamp() AND NOT auto_reverted
+// A preview was never queued, and a failed run has nothing to set back unless it is tried again. The statement's
+// time, since no index is read by a clock that moves on while it runs.
+const IS_DUE = `auto_revert_at <= statement_timestamp() AND NOT auto_reverted
   AND (status IN ('QUEUED', 'APPLYING', 'APPLIED', 'PARTIAL') OR status = 'CANCELLED' AND applied_count + applying_count > 0)`;
 
 async function revertRun(db: Database, tenantId: string, runId: string): Promise<void> {

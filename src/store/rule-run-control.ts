@@ -7,7 +7,13 @@ import { isUnderWay, ruleRunMachine, type RuleRunEvent } from '../domain/rule-ru
 import type { Viewer } from '../domain/viewer.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
-import { actOnRuleRun, type LockedRuleRun, type RuleRunRow, type RunRequest } from './rule-run-row.js';
+import {
+  actOnRuleRun,
+  refuseAfterRevert,
+  type LockedRuleRun,
+  type RuleRunRow,
+  type RunRequest,
+} from './rule-run-row.js';
 import { requireTargetsIn } from './target-choice.js';
 import { fireEvent } from './transition.js';
 
@@ -90,6 +96,7 @@ async function requeue(
     });
   }
   await fire(connection, run, event);
+  refuseAfterRevert(run);
   if (targetIds) await requireTargetsIn(connection, run.id, targetIds, 'requeue');
   // A person's retry starts the count anew: the attempts before it are in the ledger.
   await connection.query(

@@ -4,6 +4,7 @@
 import { MAX_PAGE } from '../domain/page.js';
 import type { RuleRunStatus } from '../domain/rule-run.js';
 import type { Viewer } from '../domain/viewer.js';
+import { AppError } from '../errors.js';
 import { Conditions } from './conditions.js';
 import type { Database } from './db.js';
 import { isUuid } from './id.js';
@@ -72,8 +73,19 @@ function conditionsOf(viewer: Viewer, filter: RuleRunFilter): Conditions {
   if (createdAfter) where.add('created_at >= ?', new Date(createdAfter.getTime() + 1));
   where.addIfGiven('created_at < ?', createdBefore);
   if (text !== null && text !== undefined) {
+    checkText(text);
     const found = 'SELECT run_id FROM rule_run_words WHERE tenant_id = ? AND words @@ words_query(?)';
     where.add(`id IN (${found})`, viewer.tenantId, text);
   }
   return where;
+}
+
+/** More words than anybody looks for; each is another step for the database. */
+const MAX_TEXT = 1_000;
+
+function checkText(text: string): void {
+  if (text.length <= MAX_TEXT) return;
+  throw new AppError('BAD_USER_INPUT', `text may have up to ${MAX_TEXT} characters.`, {
+    field: ['filter', 'text'],
+  });
 }

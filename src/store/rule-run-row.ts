@@ -1,12 +1,15 @@
 // A rule run as it is: reading it, and taking its lock for a request about it. Every verb takes the viewer
 // and sees that tenant alone.
 
-import { type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
+import { isRevertDue, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
 import type { Viewer } from '../domain/viewer.js';
+import { AppError } from '../errors.js';
 import { translated, type Connection, type Database } from './db.js';
 import { isUuid } from './id.js';
 import { reserveKey } from './idempotency.js';
 import type { RuleRun } from './prisma/client.js';
+import { requireWhole } from './pruned.js';
+import { rememberTrace } from './trace.js';
 import { notFound } from './transition.js';
 
 export type RuleRunRow = Omit<RuleRun, 'status' | 'metadata'> & {
@@ -86,6 +89,7 @@ export interface RunRequest {
 export interface LockedRuleRun {
   readonly id: string;
   readonly tenantId: string;
+  readonly correlationId: string;
   readonly status: RuleRunStatus;
   readonly paused: boolean;
   readonly rollingBack: boolean;
@@ -95,6 +99,7 @@ export interface LockedRuleRun {
   readonly currency: string | null;
   readonly total: number;
   readonly autoRevertAt: Date | null;
+  readonly prunedAt: Date | null;
 }
 
 /**
@@ -112,22 +117,38 @@ export async function actOnRuleRun<Request extends RunRequest>(
   await db.transaction(viewer.actor, async (connection) => {
     const run = await lockRuleRun(connection, viewer, request.runId);
     const earlier = await reserveKey(connection, { tenantId, operation, key, request }, run.id);
-    if (earlier === null) await act(connection, run);
+    if (earlier !== null) return;
+    requireWhole(run);
+    await act(connection, run);
+    await rememberTrace(connection, { kind: 'RULE', runId: run.id, correlationId: run.correlationId });
   });
   return requireRuleRun(db, viewer, request.runId);
 }
 
+/** Refuses to set off what was to be over by now: nothing would set it back. */
+export function refuseAfterRevert({ autoRevertAt }: LockedRuleRun): void {
+  if (autoRevertAt === null || !isRevertDue({ autoRevertAt }, new Date())) return;
+  const message = `The run was to set itself back at ${autoRevertAt.toISOString()}, which is over.`;
+  throw new AppError('INVALID_INPUT', message, { field: ['input', 'runId'] });
+}
+
+/** Locks a run for a verb that may move its targets: no claim of it is under way until the transaction ends. */
 export async function lockRuleRun(
   connection: Connection,
   viewer: Viewer,
   id: string,
 ): Promise<LockedRuleRun> {
-  const { rows } = await connection.query<LockedRuleRun>(
-    `SELECT id, tenant_id AS "tenantId", status, paused, rolling_back AS "rollingBack", rule_id AS "ruleId",
-       preview ->> 'hash' AS "keptHash", currency, total_count AS total, auto_revert_at AS "autoRevertAt"
+  const runId = isUuid(id) ? id : null;
+  const held = connection.query('SELECT hold_claims($1)', [runId]);
+  const locked = connection.query<LockedRuleRun>(
+    `SELECT id, tenant_id AS "tenantId", correlation_id AS "correlationId", status, paused,
+       rolling_back AS "rollingBack", rule_id AS "ruleId",
+       preview ->> 'hash' AS "keptHash", currency, total_count AS total, auto_revert_at AS "autoRevertAt",
+       pruned_at AS "prunedAt"
      FROM rule_run WHERE id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
-    [isUuid(id) ? id : null, viewer.tenantId],
+    [runId, viewer.tenantId],
   );
+  const [, { rows }] = await Promise.all([held, locked]);
   if (!rows[0]) throw notFound('Rule run', id, ['input', 'runId']);
   return rows[0];
 }

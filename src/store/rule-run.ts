@@ -9,17 +9,19 @@ import type { Connection, Database } from './db.js';
 import { requireWithinGuardrails } from './guardrail.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
-import { checkLabel, requireObject } from './input.js';
+import { checkLabel, isLabel, requireObject } from './input.js';
 import { addTargetsByRule, requireUsableRule } from './rule-preview.js';
 import {
   actOnRuleRun,
   lockRuleRun,
+  refuseAfterRevert,
   requireRuleRun,
   type LockedRuleRun,
   type RuleRunRow,
   type RunRequest,
 } from './rule-run-row.js';
 import { insertTargets, requireTargets } from './rule-target.js';
+import { rememberTrace } from './trace.js';
 import { fireEvent, notFound } from './transition.js';
 
 export interface NewRuleRun {
@@ -48,11 +50,11 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
   checkLabel('projectId', input.projectId);
   if (input.correlationId !== null) checkLabel('correlationId', input.correlationId);
   const metadata = requireObject('metadata', input.metadata);
-  checkTimes(input);
   const { idempotencyKey, ...request } = input;
   const ruleId = requireOneOrigin(input);
   const checked = requireTargets(input.targets ?? [], null);
   const id = newId();
+  const correlationId = input.correlationId ?? correlationIdIn(metadata) ?? id;
   const run = { id, tenantId: viewer.tenantId };
   const runId = await db.transaction(
     viewer.actor,
@@ -63,6 +65,8 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
         id,
       );
       if (earlier !== null) return earlier;
+      // Not before: a repeat may come when the times are over.
+      checkTimes(input);
       await requireChannel(connection, viewer, input.channelId);
       const rule = ruleId === null ? null : await requireUsableRule(connection, viewer, ruleId);
       await connection.query(
@@ -80,7 +84,7 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
           rule?.priority ?? 0,
           checked.currency,
           viewer.actor,
-          input.correlationId ?? id,
+          correlationId,
           JSON.stringify(metadata),
           input.startAt,
           input.autoRevertAt,
@@ -89,12 +93,19 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
       );
       if (rule === null) await insertTargets(connection, run, checked);
       else await addTargetsByRule(connection, run, rule);
+      await rememberTrace(connection, { kind: 'RULE', runId: id, correlationId });
       return id;
     },
     // A preview and its hash are of one state of the catalog.
     ruleId === null ? 'READ COMMITTED' : 'REPEATABLE READ',
   );
   return requireRuleRun(db, viewer, runId);
+}
+
+/** Clients that file everything in the metadata find their run by it as well. */
+function correlationIdIn(metadata: object): string | null {
+  const { correlationId } = metadata as { readonly correlationId?: unknown };
+  return typeof correlationId === 'string' && isLabel(correlationId) ? correlationId : null;
 }
 
 function requireOneOrigin({ ruleId = null, targets = null }: NewRuleRun): string | null {
@@ -157,13 +168,16 @@ export function queueRuleRun(db: Database, viewer: Viewer, request: QueueRequest
 /** Leaves the preview that the run goes ahead with in its row. */
 async function requireQueueable(
   connection: Connection,
-  { id, tenantId, keptHash, total, autoRevertAt }: LockedRuleRun,
+  run: LockedRuleRun,
   confirm: string | null,
 ): Promise<void> {
-  const refuse = (message: string) => new AppError('INVALID_INPUT', message, { field: ['input', 'runId'] });
-  if (total === 0) throw refuse('The run has no targets: add some before it is queued.');
-  if (autoRevertAt && autoRevertAt.getTime() <= Date.now())
-    throw refuse(`The run was to set itself back at ${autoRevertAt.toISOString()}, which is over.`);
+  const { id, tenantId, keptHash, total } = run;
+  if (total === 0) {
+    throw new AppError('INVALID_INPUT', 'The run has no targets: add some before it is queued.', {
+      field: ['input', 'runId'],
+    });
+  }
+  refuseAfterRevert(run);
   const preview = await requireWithinGuardrails(connection, { id, tenantId, keptHash }, confirm);
   if (preview === null) return;
   await connection.query('UPDATE rule_run SET preview = $2 WHERE id = $1', [id, JSON.stringify(preview)]);

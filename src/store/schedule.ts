@@ -129,7 +129,15 @@ export async function settleTick(
       },
     }),
   );
+  if (moved.count === 0 && outcome.runId !== null) await keepRun(db, schedule.id, at, outcome.runId);
   return moved.count === 1;
+}
+
+/** Somebody else took the tick for missed while its run was being made: there is a run all the same. */
+async function keepRun(db: Database, id: string, at: Date, runId: string): Promise<void> {
+  await translated(
+    db.prisma.schedule.updateMany({ where: { id, lastAt: at }, data: { lastRunId: runId, lastError: null } }),
+  );
 }
 
 /** After a clock that had run ahead was put right, next times lie too far off: brings them back. */

@@ -11,11 +11,12 @@ import {
   type Settings,
 } from '../domain/settings.js';
 import { AppError } from '../errors.js';
+import { keepSecret } from '../redaction.js';
 import type { Database } from './db.js';
 import type { SecretBox } from './secret-box.js';
 
 /** The tables that have such rows. */
-const SEALED_TABLES = ['channel', 'source', 'alert_sink'] as const;
+const SEALED_TABLES = ['channel', 'source', 'alert_sink', 'webhook_endpoint'] as const;
 type SealedTable = (typeof SEALED_TABLES)[number];
 
 export interface SealedRow {
@@ -34,7 +35,9 @@ export function openSettings(box: SecretBox, table: SealedTable, row: SealedRow)
 
 function openSecrets(box: SecretBox, table: SealedTable, { id, secrets, secretsKeyId }: SealedRow): Settings {
   if (secrets === null || secretsKeyId === null) return {};
-  return JSON.parse(box.open({ keyId: secretsKeyId, text: secrets }, boundTo(table, id))) as Settings;
+  const opened = JSON.parse(box.open({ keyId: secretsKeyId, text: secrets }, boundTo(table, id))) as Settings;
+  keepSecret(opened);
+  return opened;
 }
 
 /** What a row is to hold of the settings. */
@@ -47,6 +50,7 @@ export function sealSettings(
 ): Columns {
   const config = maskSettings(settings, secretNames);
   const secrets = pickSecrets(settings, secretNames);
+  keepSecret(secrets);
   if (Object.keys(secrets).length === 0) return { config, secrets: null, secretsKeyId: null };
   const { text, keyId } = box.seal(JSON.stringify(secrets), boundTo(table, id));
   return { config, secrets: text, secretsKeyId: keyId };

@@ -4,7 +4,7 @@
 
 import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
 import type { Claim } from './claim.js';
-import { concludeRun, lockRun, type LockedRun } from './conclude.js';
+import { concludeLockedRun, concludeRun, lockRun, type LockedRun } from './conclude.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 
@@ -25,40 +25,75 @@ export function settleIfClaimed(
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
-  const write = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
-  return db.transaction(claim.workerId, async (connection) => {
-    const run = await lockRun(connection, claim.runId);
-    const held = await write(connection, claim, settled);
-    const lost = settled.filter(({ targetId }) => !held.has(targetId));
-    await recordLateResults(connection, claim, lost);
-    const kept = settled.filter(({ targetId }) => held.has(targetId));
-    if (claim.purpose === 'apply') await followRun(connection, run, kept);
-    return { held: held.size, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
-  });
+  const settle = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
+  return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
 
+// Targets first, and the run's lock with their ledger lines: so the run is held no longer than its counters
+// need, and batches of one run are settled side by side. In one statement, since a claim that waits for the run
+// may hold any of these targets: it locks what was queued when it looked, before it sees that they are not.
 async function settleApplying(
   connection: Connection,
   claim: Claim,
   settled: readonly SettledTarget[],
-): Promise<Set<string>> {
-  const { rows } = await connection.query<{ id: string }>(
-    `UPDATE rule_target AS target
-     SET status = result.status, error_code = result.code, error_message = result.message,
-       next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
-     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
-       AS result (id, code, message, status, delay_ms)
-     WHERE target.id = result.id AND target.lease_owner = $6 AND target.lease_epoch = $7
-     RETURNING target.id::text AS id`,
-    [
-      ...toColumns(settled),
-      settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
-      settled.map(delayOf),
-      claim.workerId,
-      claim.epoch,
-    ],
+): Promise<Settled> {
+  const write = settled.every(({ settlement }) => settlement.event === 'succeed')
+    ? writeSuccesses
+    : writeResults;
+  const [count, run] = await Promise.all([
+    write(connection, claim, settled),
+    lockRun(connection, claim.runId),
+  ]);
+  const kept = await recordLateResults(connection, claim, settled, count);
+  const held = kept.length;
+  if (run.status !== 'CANCELLED')
+    return { held, runMs: await concludeLockedRun(connection, run, lastError(kept)) };
+  await followCancelledRun(connection, run, kept);
+  return { held, runMs: await concludeRun(connection, claim.runId, null) };
+}
+
+/** Stamped as the guard would, so that it need not be called. */
+async function writeSuccesses(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<number> {
+  const { rowCount } = await connection.query(
+    `UPDATE rule_target
+     SET status = 'APPLIED', status_from = status, applied_at = clock_timestamp(), error_code = NULL,
+       error_message = NULL, lease_owner = NULL, lease_until = NULL, lease_epoch = NULL
+     WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+    [idsOf(settled), claim.workerId, claim.epoch],
   );
-  return new Set(rows.map(({ id }) => id));
+  return rowCount!;
+}
+
+async function writeResults(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<number> {
+  const [, { rowCount }] = await Promise.all([
+    // The statistics know of no leases: for the one target it expects, the planner would try every pair.
+    connection.query('SET LOCAL enable_nestloop = off'),
+    connection.query(
+      `UPDATE rule_target AS target
+       SET status = result.status, error_code = result.code, error_message = result.message,
+         next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
+       FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
+         AS result (id, code, message, status, delay_ms)
+       WHERE target.id = ANY($1::bigint[]) AND target.id = result.id
+         AND target.lease_owner = $6 AND target.lease_epoch = $7`,
+      [
+        ...toColumns(settled),
+        settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
+        settled.map(delayOf),
+        claim.workerId,
+        claim.epoch,
+      ],
+    ),
+  ]);
+  return rowCount!;
 }
 
 // What could not be set back stays APPLIED, with the reason; without a time it is not tried again.
@@ -66,8 +101,9 @@ async function settleRollingBack(
   connection: Connection,
   claim: Claim,
   settled: readonly SettledTarget[],
-): Promise<Set<string>> {
-  const { rows } = await connection.query<{ id: string }>(
+): Promise<Settled> {
+  await lockRun(connection, claim.runId);
+  const { rowCount } = await connection.query(
     `UPDATE rule_target AS target
      SET status = CASE WHEN result.is_done THEN 'ROLLED_BACK' ELSE target.status END,
        error_code = result.code, error_message = result.message,
@@ -75,8 +111,8 @@ async function settleRollingBack(
        next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
      FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[], $5::float8[])
        AS result (id, code, message, is_done, delay_ms)
-     WHERE target.id = result.id AND target.lease_owner = $6 AND target.lease_epoch = $7
-     RETURNING target.id::text AS id`,
+     WHERE target.id = ANY($1::bigint[]) AND target.id = result.id
+       AND target.lease_owner = $6 AND target.lease_epoch = $7`,
     [
       ...toColumns(settled),
       settled.map(({ settlement }) => settlement.event === 'succeed'),
@@ -85,18 +121,18 @@ async function settleRollingBack(
       claim.epoch,
     ],
   );
-  const held = new Set(rows.map(({ id }) => id));
-  await recordRollBackTrouble(
-    connection,
-    claim,
-    settled.filter(({ targetId }) => held.has(targetId)),
-  );
-  return held;
+  const kept = await recordLateResults(connection, claim, settled, rowCount!);
+  await recordRollBackTrouble(connection, claim, kept);
+  return { held: kept.length, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
+}
+
+function idsOf(settled: readonly SettledTarget[]): string[] {
+  return settled.map(({ targetId }) => targetId);
 }
 
 function toColumns(settled: readonly SettledTarget[]): unknown[][] {
   return [
-    settled.map(({ targetId }) => targetId),
+    idsOf(settled),
     settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.code)),
     settled.map(({ settlement }) => (settlement.event === 'succeed' ? null : settlement.message)),
   ];
@@ -144,11 +180,20 @@ async function wakeRun(connection: Connection, runId: string): Promise<void> {
   );
 }
 
+/** Answers those that the claim still held: mostly all, and nobody needs to be told which. */
 async function recordLateResults(
   connection: Connection,
   claim: Claim,
-  late: readonly SettledTarget[],
-): Promise<void> {
+  settled: readonly SettledTarget[],
+  heldCount: number,
+): Promise<readonly SettledTarget[]> {
+  if (heldCount === settled.length) return settled;
+  const { rows } = await connection.query<{ id: string }>(
+    'SELECT id FROM rule_target WHERE id = ANY($1::bigint[]) AND xmin = pg_current_xact_id()::xid',
+    [idsOf(settled)],
+  );
+  const held = new Set(rows.map(({ id }) => id));
+  const late = settled.filter(({ targetId }) => !held.has(targetId));
   await appendRunLines(
     connection,
     'RULE',
@@ -161,19 +206,19 @@ async function recordLateResults(
       targetId,
     })),
   );
+  return settled.filter(({ targetId }) => held.has(targetId));
 }
 
-/** What the run has become while its targets were in flight decides what becomes of them. */
-async function followRun(
+/** The run was cancelled while its targets were in flight: that decides what becomes of them. */
+async function followCancelledRun(
   connection: Connection,
   run: LockedRun,
   settled: readonly SettledTarget[],
 ): Promise<void> {
-  if (run.status !== 'CANCELLED') return;
-  const idsOf = (event: Settlement['event']) =>
-    settled.filter(({ settlement }) => settlement.event === event).map(({ targetId }) => targetId);
-  await cancelReturned(connection, run, idsOf('retry'));
-  if (run.rolling_back && run.rollback_all) await markForRollBack(connection, run, idsOf('succeed'));
+  const idsWith = (event: Settlement['event']) =>
+    idsOf(settled.filter(({ settlement }) => settlement.event === event));
+  await cancelReturned(connection, run, idsWith('retry'));
+  if (run.rolling_back && run.rollback_all) await markForRollBack(connection, run, idsWith('succeed'));
 }
 
 /** Targets that came back to the queue of a run that is cancelled follow it. */
@@ -215,12 +260,14 @@ export async function releaseTargets(
       : `rollback_attempts = rollback_attempts - 1, next_attempt_at = clock_timestamp(),
          lease_owner = NULL, lease_until = NULL, lease_epoch = NULL`;
   await db.transaction(claim.workerId, async (connection) => {
-    const run = await lockRun(connection, claim.runId);
-    await connection.query(
-      `UPDATE rule_target SET ${change}
-       WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
-      [targetIds, claim.workerId, claim.epoch],
-    );
+    const [, run] = await Promise.all([
+      connection.query(
+        `UPDATE rule_target SET ${change}
+         WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+        [targetIds, claim.workerId, claim.epoch],
+      ),
+      lockRun(connection, claim.runId),
+    ]);
     if (claim.purpose === 'roll_back') await wakeRun(connection, claim.runId);
     await cancelReturned(connection, run, targetIds);
     await concludeRun(connection, claim.runId, null);

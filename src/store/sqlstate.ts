@@ -11,7 +11,15 @@ interface DatabaseFault {
 }
 
 const RETRYABLE = new Set(['40001', '40P01']);
-const UNAVAILABLE = /^(08|53|57P|25P03|ECONN|EPIPE|ENOTFOUND|ETIMEDOUT|EAI_AGAIN)/;
+/** Of PostgreSQL, of the network, and Prisma's own names for what it takes the network's away from. */
+const UNAVAILABLE = /^(08|53|57P|25P03|ECONN|EPIPE|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|P1001|P1008|P1017)/;
+/** A limit of the program: its stack, the size of an index entry or of a word list. */
+const TOO_COMPLEX = /^54/;
+/** A wrong password, a role or a database that there is not. */
+const NOT_LET_IN = /^(28|3D000)/;
+/** What pg says without a code. */
+const UNAVAILABLE_WORDS =
+  /Connection terminated|timeout exceeded when trying to connect|connection error and is not queryable/;
 
 /** Losing a race to another transaction; the same transaction again will go through. */
 export function isRetryable(error: unknown): boolean {
@@ -19,14 +27,16 @@ export function isRetryable(error: unknown): boolean {
   return fault !== null && RETRYABLE.has(fault.code);
 }
 
+/** What a statement is told whose transaction an earlier one has broken. */
+export function isAftermath(error: unknown): boolean {
+  return readFault(error)?.code === '25P02';
+}
+
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof AppError) return error.code === 'UNAVAILABLE';
   const fault = readFault(error);
   if (fault) return UNAVAILABLE.test(fault.code);
-  return (
-    error instanceof Error &&
-    /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
-  );
+  return error instanceof Error && UNAVAILABLE_WORDS.test(error.message);
 }
 
 export function translateError(error: unknown): unknown {
@@ -37,6 +47,11 @@ export function translateError(error: unknown): unknown {
     });
   }
   const fault = readFault(error);
+  if (fault && NOT_LET_IN.test(fault.code)) {
+    return new AppError('UNAVAILABLE', `The database does not let us in: ${fault.message}.`, {
+      cause: error,
+    });
+  }
   return fault ? (translateFault(fault, error) ?? error) : error;
 }
 
@@ -67,11 +82,20 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
     case '22021':
     case '22P05':
       return unstorable(cause);
+    // A time that the calendar, or the database, does not have.
+    case '22007':
+    case '22008':
+    case '22009':
+      return new AppError('INVALID_INPUT', 'A date or a time is not one that can be.', { cause });
     case '22P02':
       return isLoneSurrogate(fault) ? unstorable(cause) : null;
     default:
-      return null;
+      return TOO_COMPLEX.test(fault.code) ? tooComplex(cause) : null;
   }
+}
+
+function tooComplex(cause: unknown): AppError {
+  return new AppError('LIMIT_EXCEEDED', 'It is too long, or nested too deeply, for the database.', { cause });
 }
 
 // In JSON the half of a pair is a syntax error to PostgreSQL; any other syntax error is a fault of ours.
@@ -102,9 +126,9 @@ function readFault(error: unknown): DatabaseFault | null {
   if (typeof error !== 'object' || error === null) return null;
   const wrapped = (error as { meta?: { driverAdapterError?: { cause?: Record<string, unknown> } } }).meta;
   const inner = wrapped?.driverAdapterError?.cause;
-  if (inner) {
+  if (typeof inner?.originalCode === 'string') {
     return {
-      code: String(inner.originalCode ?? ''),
+      code: inner.originalCode,
       message: String(inner.originalMessage ?? ''),
       detail: undefined,
       constraint: undefined,

@@ -31,6 +31,6 @@ export async function requireTargetsIn(
   for (const id of targetIds) {
     const status = statuses.get(id);
     if (!status) throw notFound('Target', id, FIELD);
-    requireNext(ruleTargetMachine, status, event);
+    requireNext(ruleTargetMachine, status, event, { field: FIELD, details: { targetId: id } });
   }
 }

@@ -14,6 +14,8 @@ export interface SummarizedTargets {
   readonly summary: TargetSummary;
   /** Targets that change by more than was asked about. */
   readonly overChange: number;
+  /** Targets whose price rises from zero: no percentage says by how much. */
+  readonly fromZero: number;
 }
 
 const LARGEST_SHOWN = 5;
@@ -50,6 +52,7 @@ const summarySql = (withItems: boolean) => `
       (count(*) FILTER (
         WHERE abs(after_amount - before_amount) * 100::numeric > before_amount * $2::numeric AND before_amount > 0
       ))::integer AS "overChange",
+      (count(*) FILTER (WHERE before_amount = 0 AND after_amount > 0))::integer AS "fromZero",
       encode(sha256(convert_to(run.id || coalesce(string_agg(
         concat_ws(' ', '', before_amount, after_amount, version, length(external_id), external_id), '' ORDER BY id
       ), ''), 'UTF8')), 'hex') AS hash,
@@ -64,11 +67,12 @@ export async function summarizeTargets(
   runIds: readonly string[],
   options: { readonly withItems: boolean; readonly maxChangePercent?: number },
 ): Promise<Map<string, SummarizedTargets>> {
-  const { rows } = await connection.query<TargetSummary & { runId: string; overChange: number }>(
-    summarySql(options.withItems),
-    [runIds, options.maxChangePercent ?? null],
+  const { rows } = await connection.query<
+    TargetSummary & { runId: string; overChange: number; fromZero: number }
+  >(summarySql(options.withItems), [runIds, options.maxChangePercent ?? null]);
+  return new Map(
+    rows.map(({ runId, overChange, fromZero, ...summary }) => [runId, { summary, overChange, fromZero }]),
   );
-  return new Map(rows.map(({ runId, overChange, ...summary }) => [runId, { summary, overChange }] as const));
 }
 
 /** The preview of each run: as it was kept, or else as the targets are now. */
@@ -78,13 +82,16 @@ export function findRulePreviews(
   runIds: readonly string[],
 ): Promise<Map<string, RulePreviewRow>> {
   return db.transaction(viewer.actor, async (connection) => {
-    const { rows } = await connection.query<{ id: string; preview: RulePreviewRow | null }>(
-      'SELECT id, preview FROM rule_run WHERE id = ANY($1::uuid[]) AND tenant_id = $2',
+    const { rows } = await connection.query<{ id: string; preview: RulePreviewRow | null; count: number }>(
+      'SELECT id, preview, total_count AS count FROM rule_run WHERE id = ANY($1::uuid[]) AND tenant_id = $2',
       [runIds.filter(isUuid), viewer.tenantId],
     );
     const open = rows.filter(({ preview }) => preview === null).map(({ id }) => id);
     const computed =
       open.length > 0 ? await summarizeTargets(connection, open, { withItems: false }) : new Map();
-    return new Map(rows.map(({ id, preview }) => [id, preview ?? computed.get(id)!.summary]));
+    // The run's own count: of one that was pruned, the targets are gone.
+    return new Map(
+      rows.map(({ id, preview, count }) => [id, preview ?? { ...computed.get(id)!.summary, count }]),
+    );
   });
 }

@@ -34,7 +34,7 @@ export async function fireEvent<State extends string, Event extends string>(
   );
   const row = rows[0];
   if (!row) throw notFound(machine.title, id);
-  const to = requireNext(machine, row.status, event);
+  const to = requireNext(machine, row.status, event, { field: ['input', 'runId'] });
   const columns = Object.keys(set).map((column, index) => `, ${column} = $${index + 3}`);
   await connection.query(`UPDATE ${table} SET status = $2${columns.join('')} WHERE ${key} = $1`, [
     id,
@@ -48,14 +48,16 @@ export function requireNext<State extends string, Event extends string>(
   machine: Machine<State, Event>,
   from: State,
   event: Event,
+  place: { readonly field?: readonly string[]; readonly details?: object } = {},
 ): State {
   const to = nextState(machine, from, event);
   if (to) return to;
   const allowed = allowedEvents(machine, from);
   const instead = allowed.length > 0 ? `allowed now: ${allowed.join(', ')}` : 'it is final';
   throw new AppError('ILLEGAL_TRANSITION', `${machine.title}: cannot ${event} while ${from} (${instead})`, {
+    ...(place.field ? { field: place.field } : {}),
     // States are upper case wherever clients see them.
-    details: { machine: machine.name, event, from: from.toUpperCase(), allowed },
+    details: { machine: machine.name, event, from: from.toUpperCase(), allowed, ...place.details },
   });
 }
 

@@ -23,7 +23,10 @@ const ask = (query: string, variables: object = {}, key?: string): Promise<Graph
   app.request(query, variables as Record<string, unknown>, key);
 
 const burst = (tenantId: string) =>
-  app.db.query('UPDATE channel SET consecutive_429 = consecutive_429 + 4 WHERE tenant_id = $1', [tenantId]);
+  app.db.query(
+    'INSERT INTO channel_throttle (tenant_id, channel_id, count) SELECT tenant_id, id, 4 FROM channel WHERE tenant_id = $1',
+    [tenantId],
+  );
 const calm = () => app.db.query(`UPDATE channel_throttle SET at = at - interval '10 minutes'`);
 
 const ALERTS = `query ($status: AlertStatus, $policy: [AlertPolicyName!], $first: Int, $after: String) {
@@ -36,14 +39,14 @@ const ALERTS = `query ($status: AlertStatus, $policy: [AlertPolicyName!], $first
 test('alerts fire, are watched, resolve, and each tenant sees its own', async () => {
   const watching = new ApiClient(app.url, await app.createKey('VIEWER'));
   await burst('other');
-  await evaluateAlerts(app.db);
+  await evaluateAlerts(app.db, () => {});
   expect((await ask(ALERTS)).data.alerts).toMatchObject({ totalCount: 0, nodes: [] });
   const stream = watching.stream<{ alerts: { policy: string; status: string } }>(
     'subscription { alerts { id policy status message resolvedAt } }',
   );
   const next = async () => (await stream.next()).value.data!.alerts as { policy: string; status: string };
   await burst('default');
-  await evaluateAlerts(app.db);
+  await evaluateAlerts(app.db, () => {});
   expect(await next()).toMatchObject({ policy: 'THROTTLE_BURST', status: 'FIRING', resolvedAt: null });
   const { alerts } = (await ask(ALERTS, { status: 'FIRING' })).data;
   expect(alerts).toMatchObject({
@@ -51,7 +54,7 @@ test('alerts fire, are watched, resolve, and each tenant sees its own', async ()
     nodes: [{ policy: 'THROTTLE_BURST', severity: 'WARNING', subjectId: null, value: 4, threshold: 3 }],
   });
   await calm();
-  await evaluateAlerts(app.db);
+  await evaluateAlerts(app.db, () => {});
   expect(await next()).toMatchObject({ policy: 'THROTTLE_BURST', status: 'RESOLVED' });
   expect((await ask(ALERTS, { status: 'FIRING' })).data.alerts.totalCount).toBe(0);
   expect((await ask(ALERTS, { status: 'RESOLVED', policy: ['THROTTLE_BURST'] })).data.alerts.totalCount).toBe(
@@ -94,7 +97,7 @@ describe('policies', () => {
     const { data } = await ask(
       '{ alertPolicies { policy severity threshold windowSeconds cooldownSeconds } }',
     );
-    expect(data.alertPolicies).toHaveLength(6);
+    expect(data.alertPolicies).toHaveLength(7);
     expect(data.alertPolicies[2]).toEqual({
       policy: 'DLQ_BACKLOG',
       severity: 'WARNING',

@@ -47,6 +47,12 @@ const FOR_ADMINS = new Set([
   'Mutation.deleteAlertSink',
   'Mutation.saveSchedule',
   'Mutation.deleteSchedule',
+  'Mutation.saveWebhookEndpoint',
+  'Mutation.switchWebhookEndpoint',
+  'Mutation.testWebhookEndpoint',
+  'Mutation.replayWebhook',
+  'Mutation.deleteWebhookEndpoint',
+  'Mutation.saveRetentionPolicy',
 ]);
 
 const MAY_CALL: Readonly<Record<Role, (field: string) => boolean>> = {

@@ -14,6 +14,10 @@ beforeAll(async () => {
   api = await startApi();
   viewer = await api.client('VIEWER');
   for (let made = 0; made < RUNS; made += 1) await makeQueuedRun(api.db, api.world.home);
+  await api.db.query(
+    `INSERT INTO reconciliation_report (id, tenant_id, run_id, trigger, total_checked, mismatches)
+     SELECT gen_random_uuid(), tenant_id, id, 'manual', 0, 0 FROM rule_run`,
+  );
 });
 afterAll(() => api.stop());
 
@@ -53,6 +57,7 @@ describe(`${RUNS} runs`, () => {
     ['a page of events of each', 'events(first: 3) { nodes { type } }', PAGE + 1],
     ['rate and time left of each', 'ratePerSecond etaSeconds', PAGE + 1],
     ['the reconciliations of each', 'reconciliations { id }', PAGE + 1],
+    ['what they found', 'reconciliations { details(first: 1) { targetId } }', PAGE + 2],
   ])('with %s', async (_what, selection, expected) => {
     expect(await statementsOf(overRuns(selection))).toBe(expected);
   });

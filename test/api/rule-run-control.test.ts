@@ -201,17 +201,17 @@ test('allowedActions names what would not be refused, to those who may ask', asy
     PREVIEW: ['QUEUE', 'CANCEL'],
     QUEUED: ['CANCEL', 'PAUSE'],
     APPLYING: ['CANCEL', 'PAUSE'],
-    APPLIED: [],
-    PARTIAL: ['RETRY_FAILED'],
+    APPLIED: ['ROLL_BACK'],
+    PARTIAL: ['RETRY_FAILED', 'ROLL_BACK'],
     FAILED: ['RETRY_ALL'],
     ROLLED_BACK: [],
-    CANCELLED: [],
+    CANCELLED: ['ROLL_BACK'],
   };
   const viewer = await api.client('VIEWER');
   for (const state of ruleRunMachine.states) {
     const { id } = await make(state);
     const { ruleRun } = await operator.ask(Actions, { id });
-    // A run without targets has none to queue or to set back.
+    // A run without targets has none to queue.
     expect(ruleRun!.allowedActions).toEqual(expected[state].filter((action) => action !== 'QUEUE'));
     expect((await viewer.ask(Actions, { id })).ruleRun!.allowedActions).toEqual([]);
   }

@@ -142,7 +142,7 @@ describe('a run', () => {
     { state: 'PREVIEW', actions: ['CANCEL'] },
     { state: 'QUEUED', actions: ['CANCEL', 'PAUSE'] },
     { state: 'APPLYING', actions: ['CANCEL', 'PAUSE'] },
-    { state: 'PARTIAL', actions: ['RETRY_FAILED'] },
+    { state: 'PARTIAL', actions: ['RETRY_FAILED', 'ROLL_BACK'] },
     { state: 'FAILED', actions: ['RETRY_ALL'] },
     { state: 'ROLLED_BACK', actions: [] },
   ])(
@@ -201,5 +201,40 @@ describe('a run', () => {
     expect(shown.rule).toEqual(rule);
     expect(shown.reconciliations.map(({ trigger }) => trigger)).toEqual(['manual', 'immediate']);
     expect(shown.reconciliations[0]).toMatchObject({ totalChecked: 3, mismatches: 1, details: [mismatch] });
+  });
+
+  test('shows the newest of very many reconciliations, and of what they found as much as is asked for', async () => {
+    const { id } = await createRuleRun(api.db, api.world.home.viewer, newRuleRun(api.world.home));
+    const found = [1, 2, 3].map((n) => ({
+      targetId: `${n}`,
+      externalId: `sku-${n}`,
+      expected: 1,
+      actual: 2,
+    }));
+    const unread = { targetId: '4', externalId: 'sku-4', code: 'INVALID', message: 'no' };
+    await api.db.query(
+      `INSERT INTO reconciliation_report (id, tenant_id, run_id, trigger, total_checked, mismatches, unread, details)
+       SELECT ('018f0000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'default', $1, 'manual', n, 3, 1, $2
+       FROM generate_series(1, 40) AS n`,
+      [id, JSON.stringify([found[0], unread, found[1], found[2]])],
+    );
+    const query = `query ($id: ID!, $first: Int) { ruleRun(id: $id) { reconciliations {
+      totalChecked details(first: $first) { externalId } unread unreadItems(first: 5) { externalId code message } } } }`;
+    interface Shown {
+      ruleRun: { reconciliations: Record<string, unknown>[] };
+    }
+    const { data } = await viewer.send<Shown>(query, { id, first: 2 });
+    const reports = data!.ruleRun.reconciliations;
+    expect(reports.map(({ totalChecked }) => totalChecked)).toEqual(
+      Array.from({ length: 32 }, (_, n) => 40 - n),
+    );
+    const { targetId: _, ...shownUnread } = unread;
+    expect(reports[0]).toMatchObject({
+      details: [{ externalId: 'sku-1' }, { externalId: 'sku-2' }],
+      unread: 1,
+      unreadItems: [shownUnread],
+    });
+    const { errors } = await viewer.send(query, { id, first: 10_001 });
+    expect(errors![0]!.extensions.code).toBe('BAD_USER_INPUT');
   });
 });

@@ -11,12 +11,11 @@ export interface Mix {
   readonly total: number;
   /** Targets of each kind of fault. */
   readonly ofEachFault: number;
+  /** Of those whose calls hang: each costs a call's whole time, three times over. */
+  readonly hanging: number;
 }
 
-/** Each costs a call's whole time, three times over. */
-const MAX_HANGING = 8;
-
-export const THOUSAND: Mix = { total: 1_000, ofEachFault: 3 };
+export const THOUSAND: Mix = { total: 1_000, ofEachFault: 3, hanging: 3 };
 
 interface Fate {
   readonly status: 'APPLIED' | 'FAILED';
@@ -47,11 +46,11 @@ const prefixOf = (externalId: string): string => externalId.slice(0, externalId.
 export const fateOf = (externalId: string): Fate => FATES[prefixOf(externalId)]!;
 
 /** Shuffled by a fixed rule, so that faults stand anywhere among the plain ones and every run is alike. */
-function externalIds({ total, ofEachFault }: Mix): string[] {
+function externalIds({ total, ofEachFault, hanging }: Mix): string[] {
   const faulty = Object.keys(FATES)
     .filter((prefix) => prefix !== 'plain')
     .flatMap((prefix) => {
-      const length = prefix === 'hang' ? Math.min(ofEachFault, MAX_HANGING) : ofEachFault;
+      const length = prefix === 'hang' ? hanging : ofEachFault;
       return Array.from({ length }, (_, index) => `${prefix}-${index}`);
     });
   const plain = Array.from({ length: total - faulty.length }, (_, index) => `plain-${index}`);

@@ -1,4 +1,5 @@
 // `runledger doctor` and `runledger keys` as processes of their own, on real databases.
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Arguments, UsageError } from '../../src/cli/command.js';
 import { doctorCommand } from '../../src/cli/doctor.js';
@@ -29,6 +30,20 @@ describe('doctor', () => {
     expect(stdout).toMatch(/^ok {6}machines: /m);
     expect(stdout).toMatch(/^\d+ checks: 0 broken, 0 warnings$/m);
     expect(await countRows(database.db)).toEqual(before);
+  });
+
+  test('a role that may only read is enough', async () => {
+    const role = `reader_${randomUUID().slice(0, 8)}`;
+    await database.db.query(`CREATE ROLE ${role} LOGIN PASSWORD 'reader' IN ROLE pg_read_all_data`);
+    const url = new URL(database.url);
+    url.username = role;
+    url.password = 'reader';
+    try {
+      const { code, stdout, stderr } = await run('doctor', '--quiet', '--database', url.href);
+      expect({ code, stdout, stderr }).toMatchObject({ code: 0, stderr: '' });
+    } finally {
+      await database.db.query(`DROP ROLE ${role}`);
+    }
   });
 
   test('what is broken is named, with what to do, and ends it with 1', async () => {
@@ -67,6 +82,13 @@ describe('doctor', () => {
     const nowhere = await run('doctor', '--database', 'postgresql://nobody@127.0.0.1:9/none');
     expect(nowhere).toMatchObject({ code: 4, stdout: '' });
     expect(nowhere.stderr.trim().split('\n')).toHaveLength(1);
+    const absent = new URL(database.url);
+    absent.pathname = '/not_there';
+    const noSuch = await run('doctor', '--database', absent.href);
+    expect(noSuch).toMatchObject({ code: 4, stdout: '' });
+    expect(noSuch.stderr).toBe(
+      'runledger: The database does not let us in: database "not_there" does not exist.\n',
+    );
   });
 });
 
@@ -86,6 +108,13 @@ describe('keys', () => {
     const revoked = await run('keys', 'revoke', viewer!.keyId!, '--tenant', 'acme');
     expect(revoked).toMatchObject({ code: 0, stdout: expect.stringContaining('is revoked since') as string });
     expect(await findViewerByKey(database.db, secret)).toBeNull();
+  });
+
+  test.each(['create', 'list', 'revoke'])('%s --help tells how, and touches nothing', async (verb) => {
+    const { code, stdout } = await run('keys', verb, '--help', '--database', 'postgresql://127.0.0.1:9/none');
+    expect(code).toBe(0);
+    expect(stdout).toContain('Usage: runledger keys');
+    expect(stdout).toMatch(new RegExp(`^  ${verb} `, 'm'));
   });
 
   test('the first key of an empty database makes its tables', async () => {
@@ -109,14 +138,14 @@ describe('keys', () => {
   });
 
   test.each([
-    ['keys', keysCommand, [], 'create, list or revoke'],
-    ['keys', keysCommand, ['make'], 'create, list or revoke'],
-    ['keys', keysCommand, ['create'], '--name is needed'],
-    ['keys', keysCommand, ['create', '--name', 'x', '--role', 'KING'], '--role must be'],
-    ['keys', keysCommand, ['revoke'], 'one key'],
-    ['keys', keysCommand, ['list', 'more'], 'options only'],
-    ['doctor', doctorCommand, ['me'], 'options only'],
-  ])('wrong usage of %s: %j', async (_, command, args, message) => {
+    ['keys', [], 'create, list or revoke', keysCommand],
+    ['keys', ['make'], 'create, list or revoke', keysCommand],
+    ['keys', ['create'], '--name is needed', keysCommand],
+    ['keys', ['create', '--name', 'x', '--role', 'KING'], '--role must be', keysCommand],
+    ['keys', ['revoke'], 'one key', keysCommand],
+    ['keys', ['list', 'more'], 'options only', keysCommand],
+    ['doctor', ['me'], 'options only', doctorCommand],
+  ])('wrong usage of %s: %j', async (_, args, message, command) => {
     const running = command.run(Arguments.parse(command, args));
     await expect(running).rejects.toThrow(UsageError);
     await expect(running).rejects.toThrow(message);

@@ -5,6 +5,8 @@ import { connect } from '../support/database.js';
 import { TestApp } from '../support/app.js';
 import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import { makeRowIn, makeRuleRun, seedWorld, targetsOf } from '../support/fixtures.js';
+import { pruneDueRuns } from '../../src/store/prune.js';
+import { endedRun, keepFor } from '../support/retention.js';
 import { OpsSurface, surfaceOf } from '../ops/support.js';
 import { Cli } from './support.js';
 
@@ -115,4 +117,15 @@ test('queue --wait ends with the run', async () => {
   const { code, stdout } = await waiting.ended;
   expect(code).toBe(0);
   expect(stdout.split('\n')[0]).toBe(runId);
+});
+
+test("a run whose ledger was deleted by retention: it says so, and ends with the run's exit code", async () => {
+  const { home } = await seedWorld(app.db);
+  const id = await endedRun(app.db, home, 'FAILED', 31);
+  await keepFor(app.db, home, 'RULE', 30);
+  await pruneDueRuns(app.db);
+  const { code, stdout, stderr } = await Cli.run(app.url, ['watch', '--events', id]);
+  expect(code).toBe(1);
+  expect(stdout).toContain('FAILED');
+  expect(`${stdout}${stderr}`).toMatch(/Lines 1 to \d+ of the ledger were deleted by retention/);
 });

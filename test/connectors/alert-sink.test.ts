@@ -1,11 +1,15 @@
 // Alert sinks over real HTTP and SMTP: what each sends, and that it gives up in time.
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { SMTPServer } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { z } from 'zod';
+import { EMAIL_SETTINGS, EmailSink } from '../../src/connectors/alert-sink/email.js';
 import { ALERT_SINK_KINDS, openAlertSink } from '../../src/connectors/alert-sink/registry.js';
 import type { Notice } from '../../src/connectors/alert-sink/sink.js';
 import { AppError } from '../../src/errors.js';
+import { until } from '../support/app.js';
 import { Receiver } from '../support/receiver.js';
 
 const NEVER = new AbortController().signal;
@@ -101,10 +105,17 @@ describe('over HTTP', () => {
     expect(probe.payload.severity).toBe('info');
   });
 
+  test('an answer 2xx whose body does not end is an answer', async () => {
+    receiver.answers.set('/hook', 'trickle');
+    const stop = new AbortController();
+    await openAlertSink('WEBHOOK', { url: receiver.url('/hook') }).send(FIRED, stop.signal);
+    stop.abort();
+  });
+
   test.each([
-    [500, 'HTTP 500: noted'],
-    [404, 'HTTP 404: noted'],
-    [302, 'HTTP 302: noted'],
+    [500, 'HTTP 500 Internal Server Error'],
+    [404, 'HTTP 404 Not Found'],
+    [302, 'HTTP 302 Found'],
   ])('an answer %i is a failure that says so', async (status, message) => {
     receiver.answers.set('/hook', status);
     const sending = openAlertSink('WEBHOOK', { url: receiver.url('/hook') }).send(FIRED, NEVER);
@@ -196,6 +207,49 @@ describe('by e-mail', () => {
     isBroken = true;
     await expect(openAlertSink('EMAIL', settings).send(FIRED, NEVER)).rejects.toThrow(/mailbox full/);
     isBroken = false;
+  });
+
+  describe('a server that trickles', () => {
+    const held = new Set<Socket>();
+    const trickle = createServer((socket) => {
+      held.add(socket.on('error', () => {}));
+      socket.write('220 ready\r\n');
+      // An answer without an end, of which there is always something new.
+      const drops = setInterval(() => socket.write('2'), 20);
+      socket.on('close', () => {
+        clearInterval(drops);
+        held.delete(socket);
+      });
+    });
+    let slow: z.infer<typeof EMAIL_SETTINGS>;
+
+    beforeAll(async () => {
+      trickle.listen(0, '127.0.0.1');
+      await once(trickle, 'listening');
+      const { port } = trickle.address() as AddressInfo;
+      slow = EMAIL_SETTINGS.parse({ ...settings, port });
+    });
+    afterAll(() => trickle.close());
+    const allGone = () =>
+      until(
+        async () => held.size,
+        (left) => left === 0,
+      );
+
+    test('is given up in time, and let go of', async () => {
+      await expect(new EmailSink(slow, 300).send(FIRED, NEVER)).rejects.toThrow('not taken within 300 ms');
+      await allGone();
+    });
+
+    test('is cut by a stop', async () => {
+      const stopping = new AbortController();
+      const sending = new EmailSink(slow).send(FIRED, stopping.signal);
+      const failed = expect(sending).rejects.toThrow();
+      await once(trickle, 'connection');
+      stopping.abort();
+      await failed;
+      await allGone();
+    });
   });
 
   test('to another machine only over TLS', async () => {

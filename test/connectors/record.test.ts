@@ -22,13 +22,19 @@ test.each([
   ['too deep', nest(100), 'a', 'nested'],
 ])('%s is set aside', (_, payload, id, reason) => {
   const record = readRecord(payload, id);
-  expect(record.externalId).toBeNull();
   expect((record as { reason: string }).reason).toContain(reason);
   expect(record.json.length).toBeLessThan(5_000);
 });
 
+test('what is set aside keeps its id where it has one', () => {
+  expect(readRecord({ a: 'x\0y' }, 'a').externalId).toBe('a');
+  expect(readRecord({ a: 'x'.repeat(300_000) }, 7).externalId).toBe('7');
+  expect(readRecord({ a: 1 }, 'a\ud800').externalId).toBeNull();
+  expect(readRecord([], 'a').externalId).toBeNull();
+});
+
 test('what only looks like an escape is kept', () => {
-  expect(readRecord({ a: '\\u0000', b: '\\\\ud800', c: '😀' }, 'a').externalId).toBe('a');
+  expect(readRecord({ a: '\\u0000', b: '\\\\ud800', c: '😀' }, 'a')).not.toHaveProperty('reason');
 });
 
 test('what is set aside can be stored', () => {

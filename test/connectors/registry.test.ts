@@ -53,6 +53,11 @@ describe('openChannel', () => {
     expect(openChannel('shopify', slow, defaults).policy.rateLimit).toEqual({ perSecond: 0.1, burst: 1 });
   });
 
+  test('a rate so low that no clock tells when the bucket is full is refused', () => {
+    const slower = { ...sound, policy: { rateLimit: { perSecond: 1e-300, burst: 1_000_000 } } };
+    expect(() => openChannel('shopify', slower, defaults)).toThrow(/perSecond/);
+  });
+
   test('names every fault of settings and policy at once, never the credential', () => {
     const wrong = { endpoint: 'shop', accessToken: 'two words', policy: { retry: { jitter: 2 }, speed: 1 } };
     expect(faultsOf('shopify', wrong)).toEqual(['endpoint', 'accessToken', 'policy.retry.jitter', 'policy']);

@@ -19,6 +19,7 @@ describe('policies', () => {
     ['DLQ_CRITICAL', 'CRITICAL', 100, 101],
     ['THROTTLE_BURST', 'WARNING', 3, 4],
     ['PIPELINE_FAILED', 'CRITICAL', 0, 1],
+    ['OLD_TRANSACTION', 'WARNING', 600, 601],
   ] as const)('%s is a %s: %d is well, %d is not', (policy, severity, well, breached) => {
     const settings = defaultSettings(policy);
     expect(POLICY_RULES[policy].severity).toBe(severity);
@@ -53,6 +54,8 @@ describe('an alert', () => {
     expect(nextAlertEvent(true, { isFiring: false, resolvedSecondsAgo: 300 }, 300)).toBe('fire');
     // A clock that went back: it has resolved in the future, and rests.
     expect(nextAlertEvent(true, { isFiring: false, resolvedSecondsAgo: -50 }, 300)).toBeNull();
+    // One that had run ahead by a year: it does not rest for a year.
+    expect(nextAlertEvent(true, { isFiring: false, resolvedSecondsAgo: -31_536_000 }, 300)).toBe('fire');
   });
 
   test('whatever is measured, fire and resolve take turns', () => {

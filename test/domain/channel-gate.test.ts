@@ -72,6 +72,7 @@ test('countStreaks finds what a reader of the answers finds', () => {
         leading: /^x*/.exec(runs)![0].length,
         trailing: /x*$/.exec(runs)![0].length,
         longest: Math.max(0, ...runs.split(' ').map((run) => run.length)),
+        throttled: runs.split('x').length - 1,
         sawOther: runs.includes(' '),
       });
     }),

@@ -10,17 +10,30 @@ test('every reason that a target fails for has advice of its own, the most frequ
     'CONFLICT',
     'UPSTREAM',
     'LEASE_EXPIRED',
+    'UNRECORDED',
     'UNKNOWN',
   ];
-  const counts = Object.fromEntries(codes.map((code, index) => [code, index + 1]));
-  const advice = adviseOn(counts);
+  const advice = adviseOn(codes.map((code, index) => ({ code, count: index + 1, beyondRetry: 0 })));
   expect(advice.map((line) => line.split(':')[0])).toEqual(
-    codes.map((code) => `${code} (${counts[code]})`).reverse(),
+    codes.map((code, index) => `${code} (${index + 1})`).reverse(),
   );
   expect(new Set(advice.map((line) => line.split(': ')[1])).size).toBe(codes.length);
 });
 
 test('a reason of which nothing is known has some, and no dead letters need none', () => {
-  expect(adviseOn({ STRANGE: 2 })).toEqual([expect.stringMatching(/^STRANGE \(2\): .*history/)]);
-  expect(adviseOn({})).toEqual([]);
+  expect(adviseOn([{ code: 'STRANGE', count: 2, beyondRetry: 0 }])).toEqual([
+    expect.stringMatching(/^STRANGE \(2\): .*history/),
+  ]);
+  expect(adviseOn([])).toEqual([]);
+});
+
+test('what can no longer be retried is not advised to be', () => {
+  const counts = [
+    { code: 'AUTH', count: 5, beyondRetry: 3 },
+    { code: 'TIMEOUT', count: 4, beyondRetry: 4 },
+  ];
+  expect(adviseOn(counts)).toEqual([
+    expect.stringMatching(/^AUTH \(2\): .*then retry/),
+    expect.stringMatching(/^7 of them cannot be retried: .*new run/),
+  ]);
 });

@@ -1,6 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { findMismatches, planReconciliation } from '../../src/domain/reconciliation.js';
+import {
+  comparePrices,
+  findWholeFailure,
+  planReconciliation,
+  windowPauseMs,
+} from '../../src/domain/reconciliation.js';
 
 describe('the comparison', () => {
   const applied = [
@@ -19,11 +24,33 @@ describe('the comparison', () => {
       ['free', 0],
       ['stranger', 1],
     ]);
-    expect(findMismatches(applied, prices)).toEqual([
+    const mismatches = [
       { targetId: '2', externalId: 'more', expected: 100, actual: 130, difference: 30 },
       { targetId: '3', externalId: 'less', expected: 100, actual: 60, difference: -40 },
       { targetId: '4', externalId: 'gone', expected: 100, actual: null, difference: null },
-    ]);
+    ];
+    expect(comparePrices(applied, { prices, failures: new Map() }, false)).toEqual({
+      checked: 5,
+      mismatches,
+      unread: [],
+      again: [],
+    });
+  });
+
+  test('tells what cannot be read from what may be read later, and compares neither', () => {
+    const failures = new Map([
+      ['more', { kind: 'permanent', code: 'INVALID', message: 'no\0' }],
+      ['less', { kind: 'retryable', code: 'UPSTREAM', message: 'later' }],
+    ] as const);
+    const read = { prices: new Map([['same', 100]]), failures };
+    expect(comparePrices(applied.slice(0, 3), read, false)).toEqual({
+      checked: 1,
+      mismatches: [],
+      unread: [{ targetId: '2', externalId: 'more', code: 'INVALID', message: 'no\ufffd' }],
+      again: ['3'],
+    });
+    expect(findWholeFailure(applied.slice(0, 3), read)).toBeNull();
+    expect(findWholeFailure(applied.slice(1, 3), read)).toMatchObject({ code: 'UPSTREAM' });
   });
 });
 
@@ -72,5 +99,15 @@ describe('the schedule', () => {
       expect(made.filter((trigger) => trigger === 'periodic').length).toBeLessThanOrEqual(30);
     });
     fc.assert(property);
+  });
+
+  test.each([
+    ['immediate', 3.9 * MINUTE, true],
+    ['immediate', 4 * MINUTE, false],
+    ['delayed', 59 * MINUTE, true],
+    ['periodic', HOUR, false],
+    ['manual', 0, false],
+  ] as const)('a comparison that is %s goes on for its time', (trigger, ageMs, goesOn) => {
+    expect(windowPauseMs(trigger, ageMs) !== null).toBe(goesOn);
   });
 });

@@ -8,6 +8,7 @@ export class DatabaseProxy {
   onSent: (connection: Socket, bytes: Buffer) => void = () => {};
   private readonly connections = new Set<Socket>();
   private readonly silenced = new Set<Socket>();
+  private port = 0;
 
   private constructor(
     private readonly server: net.Server,
@@ -37,6 +38,17 @@ export class DatabaseProxy {
   /** From now on, nothing passes on the connections that are open, in either direction. */
   silence(): void {
     for (const connection of this.connections) this.silenced.add(connection);
+  }
+
+  /** Cuts what is open and refuses what comes, until `accept`. */
+  async refuse(): Promise<void> {
+    this.port = (this.server.address() as AddressInfo).port;
+    await this.stop();
+  }
+
+  async accept(): Promise<void> {
+    this.server.listen(this.port, '127.0.0.1');
+    await once(this.server, 'listening');
   }
 
   async stop(): Promise<void> {

@@ -12,6 +12,7 @@ import {
   appendEnd,
   appendLines,
   cutListeners,
+  FakeListener,
   ledgerSeqs,
   readToEnd,
   silentLog,
@@ -139,6 +140,77 @@ test('a line that comes between the look at the run and the first read is not wa
   const feed = new RunFeed(slow, listener, { log: silentLog, backstopMs: 1_000_000 });
   const events = await feed.runEvents(world.home.viewer, runId, 2);
   expect((await take(events)).seq).toBe(3);
+  feed.stop();
+});
+
+test('a line that comes while the first read is of a full page is not waited for in vain', async () => {
+  const runId = await newRun();
+  const slow = Object.create(database.db) as Database;
+  slow.query = async (text, values) => {
+    const rows = await database.db.query(text, values);
+    // Its bell rings before anybody here listens for it.
+    if (text.includes('UNION ALL')) await appendLines(database.db, runId, 1);
+    return rows as never;
+  };
+  const options = { log: silentLog, backstopMs: 1_000_000, pageSize: 2 };
+  const feed = new RunFeed(slow, new FakeListener(), options);
+  const events = await feed.runEvents(world.home.viewer, runId, 0);
+  for (let seq = 1; seq <= 3; seq += 1) expect((await take(events)).seq).toBe(seq);
+  feed.stop();
+});
+
+test('a bell that anybody could have rung, of lines that are not there, ends nobody and hides no line', async () => {
+  const runId = await newRun();
+  const bell = new FakeListener();
+  const late = Object.create(database.db) as Database;
+  let heads = 0;
+  late.query = async (text, values) => {
+    const rows = await database.db.query(text, values);
+    heads += text.includes('UNION ALL') ? 1 : 0;
+    // Beside the false one, the bell of a line that has just come seems to be an old one.
+    if (text.includes('UNION ALL') && heads === 2) {
+      await appendLines(database.db, runId, 1);
+      bell.ring({ kind: 'RULE', id: runId, tenantId: 'default', seq: 3 });
+    }
+    return rows as never;
+  };
+  const feed = new RunFeed(late, bell, { log: silentLog, backstopMs: 1_000_000 });
+  const events = await feed.runEvents(world.home.viewer, runId, 0);
+  for (let seq = 1; seq <= 2; seq += 1) expect((await take(events)).seq).toBe(seq);
+  const next = take(events);
+  bell.ring({ kind: 'RULE', id: runId, tenantId: 'default', seq: 2_000_000_000 });
+  expect((await next).seq).toBe(3);
+  await appendLines(database.db, runId, 1);
+  bell.ring({ kind: 'RULE', id: runId, tenantId: 'default', seq: 4 });
+  expect((await take(events)).seq).toBe(4);
+  feed.stop();
+});
+
+test('a line that a laggard’s read finds before its bell reaches those who wait at the end', async () => {
+  const runId = await newRun();
+  const bell: { ring?: (head: RunHead) => void } = {};
+  const listener = {
+    onBell: (ring: (head: RunHead) => void) => {
+      bell.ring = ring;
+      return () => {};
+    },
+    onReconnect: () => () => {},
+  };
+  const ring = (seq: number): void => bell.ring!({ kind: 'RULE', id: runId, tenantId: 'default', seq });
+  const feed = new RunFeed(database.db, listener, { log: silentLog, backstopMs: 1_000_000 });
+  const laggard = await feed.runEvents(world.home.viewer, runId, 0);
+  const follower = await feed.runEvents(world.home.viewer, runId, 2);
+  // Line by line, so that the first page is no longer at hand.
+  for (let seq = 3; seq <= 8; seq += 1) {
+    await appendLines(database.db, runId, 1);
+    ring(seq);
+    expect((await take(follower)).seq).toBe(seq);
+  }
+  const next = take(follower);
+  await appendLines(database.db, runId, 1);
+  for (let seq = 1; seq <= 9; seq += 1) expect((await take(laggard)).seq).toBe(seq);
+  ring(9);
+  expect((await next).seq).toBe(9);
   feed.stop();
 });
 

@@ -4,6 +4,7 @@ import { RunFeed, type FeedOptions } from '../../src/events/feed.js';
 import { BellListener } from '../../src/events/listener.js';
 import { appendRunLines, type RunEventRow } from '../../src/store/ledger.js';
 import type { Database } from '../../src/store/db.js';
+import type { RunHead } from '../../src/store/run.js';
 
 export const silentLog = pino({ level: 'silent' });
 
@@ -24,6 +25,22 @@ export async function startFeed(
     await listener.stop();
   };
   return { listener, feed, stop };
+}
+
+/** A listener that hears what it is told to. */
+export class FakeListener {
+  ring: (head: RunHead) => void = () => {};
+  reconnect: () => void = () => {};
+
+  onBell(handle: (head: RunHead) => void): () => void {
+    this.ring = handle;
+    return () => {};
+  }
+
+  onReconnect(handle: () => void): () => void {
+    this.reconnect = handle;
+    return () => {};
+  }
 }
 
 /** Appends `count` numbered lines, in transactions of 1 to 5 of them. */

@@ -8,7 +8,7 @@ import { deleteAlertSink, listAlertSinks, saveAlertSink, testAlertSink } from '.
 import { SecretBox } from '../../src/store/secret-box.js';
 import { faultOf } from '../store/rows.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
-import { seedWorld, type World } from '../support/fixtures.js';
+import { makeFailedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { Receiver } from '../support/receiver.js';
 import { until } from '../support/app.js';
 import { KeptLog } from './support.js';
@@ -34,8 +34,8 @@ afterEach(async () => {
 
 const query = (sql: string, values: unknown[] = []) => database.db.query(sql, values);
 const evaluate = () => new AlertEvaluation({ db: database.db, log }).run();
-const deliver = (signal = NEVER) =>
-  new AlertDelivery({ db: database.db, secrets, openSink: openAlertSink, log }).run(signal);
+const deliver = (signal = NEVER, graceMs = 50) =>
+  new AlertDelivery({ db: database.db, secrets, openSink: openAlertSink, log, graceMs }).run(signal);
 
 function saveSink(path: string, severities: AlertSeverity[] = ['WARNING', 'CRITICAL'], tenant = world.home) {
   return saveAlertSink(database.db, secrets, tenant.viewer, ALERT_SINK_KINDS, {
@@ -50,7 +50,10 @@ function saveSink(path: string, severities: AlertSeverity[] = ['WARNING', 'CRITI
 
 /** A burst of 429 fires; as long ago it does not. */
 async function fireBurst(): Promise<void> {
-  await query('UPDATE channel SET consecutive_429 = consecutive_429 + 4 WHERE tenant_id = $1', ['default']);
+  await query(
+    `INSERT INTO channel_throttle (tenant_id, channel_id, count)
+     SELECT tenant_id, id, 4 FROM channel WHERE tenant_id = 'default'`,
+  );
   await evaluate();
 }
 async function endBurst(): Promise<void> {
@@ -102,7 +105,7 @@ describe('a sink that fails', () => {
     await makeDue();
     await deliver();
     expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
-      { waiting: 2, lastError: 'HTTP 500: noted', lastDeliveredAt: null },
+      { waiting: 2, lastError: 'HTTP 500 Internal Server Error', lastDeliveredAt: null },
     ]);
     receiver.answers.delete('/down');
     await makeDue();
@@ -121,6 +124,51 @@ describe('a sink that fails', () => {
     ]);
   });
 
+  test('is not forgotten when a clock that had run ahead is put right', async () => {
+    await saveSink('/later');
+    await fireBurst();
+    await query(`UPDATE alert_notice SET next_attempt_at = next_attempt_at + interval '1 year'`);
+    await deliver();
+    expect(receiver.received.map(({ path }) => path)).toEqual(['/later']);
+  });
+
+  test('for a day is told all of it, in order, when it is back', async () => {
+    receiver.answers.set('/down', 500);
+    await saveSink('/down');
+    await fireBurst();
+    await endBurst();
+    await query(`UPDATE alert_notice SET created_at = created_at - interval '1 day', attempts = 100`);
+    await deliver();
+    const [waiting] = await query(
+      `SELECT extract(epoch FROM next_attempt_at - now()) AS seconds FROM alert_notice WHERE attempts = 101`,
+    );
+    expect(Number(waiting!['seconds'])).toBeLessThanOrEqual(900);
+    receiver.answers.delete('/down');
+    receiver.received.length = 0;
+    await makeDue();
+    await deliver();
+    expect(receiver.received.map(({ body }) => body.alert.event)).toEqual(['FIRED', 'RESOLVED']);
+  });
+
+  test('by repeating a secret that it was sent does not make it readable', async () => {
+    receiver.answers.set('/v2/enqueue', 'echo');
+    const routingKey = 'R0123456789ABCDEF0123456789ABCDEF';
+    const { id } = await saveAlertSink(database.db, secrets, world.home.viewer, ALERT_SINK_KINDS, {
+      id: null,
+      name: 'pager',
+      kind: 'PAGERDUTY',
+      config: { routingKey, url: receiver.url('/v2/enqueue') },
+      severities: ['CRITICAL'],
+      enabled: true,
+    });
+    await testAlertSink(database.db, world.home.viewer, id);
+    await deliver();
+    const [sink] = await listAlertSinks(database.db, world.home.viewer);
+    expect(receiver.received[0]!.text).toContain(routingKey);
+    expect(sink!.lastError).toBe('HTTP 500 Internal Server Error');
+    expect(JSON.stringify(sink)).not.toContain(routingKey);
+  });
+
   test('for days is given up, loudly', async () => {
     receiver.answers.set('/down', 500);
     await saveSink('/down');
@@ -132,7 +180,7 @@ describe('a sink that fails', () => {
       message: expect.stringContaining('given up') as string,
     });
     expect(await query('SELECT next_attempt_at, error FROM alert_notice')).toEqual([
-      { next_attempt_at: null, error: 'HTTP 500: noted' },
+      { next_attempt_at: null, error: 'HTTP 500 Internal Server Error' },
     ]);
   });
 
@@ -169,11 +217,53 @@ describe('a sink that fails', () => {
     );
     stopping.abort();
     await delivering;
+    // Handed back, as if it had not been tried.
     expect(
       await query(
         `SELECT attempts, next_attempt_at > now() AS leased FROM alert_notice WHERE delivered_at IS NULL`,
       ),
-    ).toEqual([{ attempts: 1, leased: true }]);
+    ).toEqual([{ attempts: 0, leased: false }]);
+  });
+
+  test('to answer before a stop is given a moment for it', async () => {
+    receiver.answers.set('/slow', 'hang');
+    await saveSink('/slow');
+    await fireBurst();
+    const stopping = new AbortController();
+    const heard = receiver.next();
+    const delivering = deliver(stopping.signal, 60_000);
+    await heard;
+    stopping.abort();
+    receiver.release();
+    await delivering;
+    expect(await query('SELECT attempts, next_attempt_at FROM alert_notice')).toEqual([
+      { attempts: 1, next_attempt_at: null },
+    ]);
+  });
+
+  test('a notice for good has it given up after a few tries, and nothing critical waits for it', async () => {
+    receiver.refuse = ({ body }) => body.alert.severity === 'WARNING';
+    await saveSink('/picky');
+    await fireBurst();
+    await deliver();
+    await makeFailedRun(database.db, world.home, { targets: targetsOf(101) });
+    await evaluate();
+    await deliver();
+    const told = receiver.received.map(({ body }) => body.alert.policy);
+    expect(told[0]).toBe('THROTTLE_BURST');
+    expect(told.slice(1).sort()).toEqual(['CRITICAL_SUCCESS_RATE', 'DLQ_CRITICAL']);
+    for (let tries = 1; tries < 5; tries += 1) {
+      await makeDue();
+      await deliver();
+    }
+    const given = log.entries.filter(({ message }) => message.includes('refuses a notice'));
+    expect(given[0]).toMatchObject({
+      level: 'error',
+      details: { reason: 'HTTP 422 Unprocessable Entity', attempts: 5 },
+    });
+    expect(
+      await query('SELECT 1 FROM alert_notice WHERE attempts >= 5 AND next_attempt_at IS NOT NULL'),
+    ).toEqual([]);
   });
 });
 

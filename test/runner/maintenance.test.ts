@@ -38,6 +38,17 @@ test('a new job is due at once, then once per interval', async () => {
   expect(runs).toBe(2);
 });
 
+test('a clock that had run ahead by a year and was put right keeps no job waiting, and is noticed by one replica', async () => {
+  let runs = 0;
+  const job = { name: 'a', everyMs: HOUR, run: async () => void (runs += 1) };
+  const replicas = Array.from({ length: 4 }, () => replica(job));
+  await replicas[0]!.runOnce();
+  await database.db.query(`UPDATE maintenance_job SET next_at = next_at + interval '1 year'`);
+  const taken = await Promise.all(replicas.map((each) => each.runOnce()));
+  expect(taken.flat()).toEqual(['a']);
+  expect(runs).toBe(2);
+});
+
 test('of many replicas exactly one runs each tick', async () => {
   const runs = new Map<string, number>();
   const jobs = ['a', 'b', 'c'].map((name) => ({

@@ -244,16 +244,15 @@ describe('records', () => {
 });
 
 describe('pages', () => {
-  test('that repeat the one before: what never came is missed, and nothing is taken out of the catalog', async () => {
+  test('that repeat the one before: the partition fails and says so, and nothing is taken out of the catalog', async () => {
     const feed = await world.feed({ size: 120 }, ONE);
     await world.run(feed);
     await world.pointAt(feed.name, { size: 120, faults: 'repeat' }, ONE);
     const run = await world.run(feed, 'full');
-    expect(run).toMatchObject({
-      status: 'COMPLETED',
-      recordsDuplicated: 30,
-      recordsMissing: 0,
-      recordsDeleted: 0,
+    expect(run).toMatchObject({ status: 'FAILED', recordsProcessed: 30, recordsDeleted: 0 });
+    expect((await world.partitions(run.id))[0]).toMatchObject({
+      attempts: 5,
+      errorMessage: 'the source repeats itself: the page is the same as the one before',
     });
     expect((await world.items(feed)).size).toBe(120);
   });
@@ -305,20 +304,32 @@ describe('pages', () => {
     await world.expectSound(run.id);
   });
 
-  test('in another order every time: what is there is kept, and nothing is taken out', async () => {
+  test('in another order every time: the partition fails, and everything stays as it was', async () => {
     const feed = await world.feed({ size: 120 }, ONE);
     await world.run(feed);
+    const [items, watermark] = [await world.items(feed), await world.watermark(feed)];
     await world.pointAt(feed.name, { size: 120, faults: 'reorder' }, ONE);
     const run = await world.run(feed, 'full');
-    expect(['COMPLETED', 'FAILED']).toContain(run.status);
-    expect((await world.items(feed)).size).toBe(120);
+    expect(run).toMatchObject({ status: 'FAILED', recordsDeleted: 0, recordsConsolidated: 0 });
+    expect(run.recordsDuplicated).toBeGreaterThan(0);
+    expect((await world.partitions(run.id))[0]!.errorMessage).toMatch(
+      /^the source counts 120 records and gave/,
+    );
+    expect(await world.items(feed)).toEqual(items);
+    expect(await world.watermark(feed)).toEqual(watermark);
   });
 
-  test('that change under our feet do no harm but to what is gone', async () => {
+  test('that change under our feet: every record that is left is in the catalog', async () => {
+    // With every page the feed loses its first record, and the others move up.
     const feed = await world.feed({ size: 150, faults: 'shift' }, ONE);
     const run = await world.run(feed);
-    expect(run.status).toBe('COMPLETED');
-    expect(run.recordsProcessed).toBeGreaterThanOrEqual(145);
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsDuplicated: 0, recordsMissing: 0 });
+    const items = await world.items(feed);
+    const indices = Array.from({ length: 150 }, (_, index) => index);
+    const left = indices.filter((index) => !feed.changes.get(index)?.removed);
+    expect(left.length).toBeLessThan(150);
+    expect(left.filter((index) => !items.has(stoneId(index)))).toEqual([]);
+    expect((await world.lines(run.id)).map(({ type }) => type)).toContain('partition.go_back');
   });
 
   test('without end, the last again and again: the partition fails and says so', async () => {

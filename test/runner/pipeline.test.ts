@@ -1,6 +1,7 @@
 // A pipeline run from its start to its end, over real HTTP against the sandbox's feed.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { stoneId } from '../../src/sandbox/feed/records.js';
+import type { FeedCall, RunnerObserver } from '../../src/runner/observer.js';
 import { savePricingRule } from '../../src/store/pricing-rule.js';
 import { FeedWorld } from '../support/feed-world.js';
 
@@ -59,6 +60,33 @@ describe('the first run', () => {
       'partition.complete',
       'pipeline_run.consolidate',
       'pipeline_run.complete',
+    ]);
+  });
+
+  test('tells of every call to its source and of every settlement', async () => {
+    const feed = await world.feed({ size: 40 });
+    const { id } = await world.start(feed);
+    const calls: FeedCall[] = [];
+    const settled: [string, object][] = [];
+    const observer: RunnerObserver = {
+      onFeedCall: (call) => calls.push(call),
+      onSettle: ({ kind, runId, events }) => settled.push([`${kind} ${runId}`, events]),
+    };
+    await world.worker('w1', { observer }).drain();
+    const ids = { runId: id, correlationId: id, sourceId: feed.sourceId, ms: expect.any(Number) as number };
+    expect(calls[0]).toEqual({ ...ids, purpose: 'plan', outcome: 'planned' });
+    expect(calls[1]).toEqual({
+      ...ids,
+      purpose: 'page',
+      outcome: 'page',
+      partitionId: 'partition-0',
+      offset: 0,
+    });
+    const pages = calls.slice(1).map(() => [`pipeline_page ${id}`, { settled: 1 }]);
+    expect(settled).toEqual([
+      [`pipeline_plan ${id}`, { start: 1 }],
+      ...pages,
+      [`pipeline_consolidation ${id}`, { consolidate: 40 }],
     ]);
   });
 
@@ -133,14 +161,15 @@ describe('later runs', () => {
 
   test('may be full when asked, and take out what is gone; what comes back is back', async () => {
     const feed = await world.feed({ size: 300 });
+    const own = feed.changes.add(5_000, 19_000, Date.now());
     await world.run(feed);
-    feed.changes.remove(7, Date.now());
+    feed.changes.remove(5_000, Date.now());
     const second = await world.run(feed, 'full');
-    expect(second).toMatchObject({ runType: 'full', recordsProcessed: 299, recordsDeleted: 1 });
-    expect((await world.items(feed)).has(stoneId(7))).toBe(false);
-    feed.changes.setPrice(7, 20_000, Date.now());
+    expect(second).toMatchObject({ runType: 'full', recordsProcessed: 300, recordsDeleted: 1 });
+    expect((await world.items(feed)).has(own)).toBe(false);
+    feed.changes.setPrice(5_000, 20_000, Date.now());
     await world.run(feed);
-    expect((await world.items(feed)).get(stoneId(7))).toBe(20_000);
+    expect((await world.items(feed)).get(own)).toBe(20_000);
   });
 
   test('may be incremental when asked, even the first', async () => {
@@ -150,20 +179,23 @@ describe('later runs', () => {
 
   test('never take out items that were imported, or are another source’s', async () => {
     const feed = await world.feed({ size: 20 });
+    const [imported, others, own] = [6_000, 6_000, 6_000].map((size) =>
+      feed.changes.add(size, 20_000, Date.now()),
+    );
     await world.run(feed);
-    await world.db.query('UPDATE catalog_item SET source_id = NULL WHERE external_id = $1', [stoneId(3)]);
+    await world.db.query('UPDATE catalog_item SET source_id = NULL WHERE external_id = $1', [imported]);
     const other = await world.feed({ size: 20 });
     await world.db.query('UPDATE catalog_item SET source_id = $2 WHERE external_id = $1', [
-      stoneId(4),
+      others,
       other.sourceId,
     ]);
-    for (const index of [3, 4, 5]) feed.changes.remove(index, Date.now());
+    for (const index of [6_000, 6_001, 6_002]) feed.changes.remove(index, Date.now());
     expect(await world.run(feed, 'full')).toMatchObject({ recordsDeleted: 1 });
     const rows = await world.db.query(
       'SELECT external_id FROM catalog_item WHERE external_id = ANY($1) AND deleted_at IS NOT NULL',
-      [[stoneId(3), stoneId(4), stoneId(5)]],
+      [[imported, others, own]],
     );
-    expect(rows).toEqual([{ external_id: stoneId(5) }]);
+    expect(rows).toEqual([{ external_id: own }]);
   });
 
   test('that are full and find nothing at all any more fail, instead of emptying the catalog', async () => {
@@ -173,6 +205,27 @@ describe('later runs', () => {
     const run = await world.run(feed, 'full');
     expect(run).toMatchObject({ status: 'FAILED', error: expect.stringContaining('no records at all') });
     expect((await world.items(feed)).size).toBe(20);
+  });
+});
+
+describe('two sources with the same record', () => {
+  test('that one of them loses: it is the other’s, until that has lost it too', async () => {
+    const [a, b] = [await world.feed({ size: 20 }), await world.feed({ size: 20 })];
+    const id = a.changes.add(7_000, 20_000, Date.now());
+    b.changes.add(7_000, 30_000, Date.now());
+    await world.run(a);
+    await world.run(b);
+    expect((await world.items(b)).get(id)).toBe(30_000);
+    b.changes.remove(7_000, Date.now());
+    const lost = await world.run(b, 'full');
+    expect(lost).toMatchObject({ status: 'COMPLETED', recordsDeleted: 0 });
+    expect((await world.lines(lost.id)).map(({ type }) => type)).toContain('pipeline_run.hand_over');
+    expect((await world.items(a)).has(id)).toBe(true);
+    expect(await world.run(a)).toMatchObject({ recordsProcessed: 0, recordsConsolidated: 1 });
+    expect((await world.items(a)).get(id)).toBe(20_000);
+    a.changes.remove(7_000, Date.now());
+    expect(await world.run(a, 'full')).toMatchObject({ recordsDeleted: 1 });
+    expect((await world.items(a)).has(id)).toBe(false);
   });
 });
 

@@ -8,7 +8,7 @@ export class PriceBook {
   readonly prices = new Map<string, number>();
   reads = 0;
   /** Given to a read instead of prices, when it is not null. */
-  fault: () => ScriptedReply | null | Promise<ScriptedReply | null> = () => null;
+  fault: (ids: readonly string[]) => ScriptedReply | null | Promise<ScriptedReply | null> = () => null;
   #server!: ScriptedServer;
 
   static async start(): Promise<PriceBook> {
@@ -29,6 +29,10 @@ export class PriceBook {
     );
   }
 
+  get origin(): string {
+    return this.#server.origin;
+  }
+
   stop(): Promise<void> {
     return this.#server.stop();
   }
@@ -41,7 +45,7 @@ export class PriceBook {
 
   async #read(ids: readonly string[]): Promise<ScriptedReply> {
     this.reads += 1;
-    const fault = await this.fault();
+    const fault = await this.fault(ids);
     if (fault) return fault;
     const known = ids.filter((id) => this.prices.has(id));
     return { body: { prices: known.map((sku) => ({ sku, amount: this.prices.get(sku) })) } };

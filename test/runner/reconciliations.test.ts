@@ -1,14 +1,19 @@
 // Reconciliation as the runner works it: real claims, real HTTP, a channel whose prices change behind our back.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
+import type { RunnerObserver } from '../../src/runner/observer.js';
 import { Reconciliations } from '../../src/runner/reconciliations.js';
 import type { Work } from '../../src/runner/work.js';
+import type { Mismatch, Unread } from '../../src/domain/reconciliation.js';
 import {
   askToReconcile,
+  listFindings,
   listReconciliations,
+  type FindingsRequest,
   type ReconciliationRow,
 } from '../../src/store/reconciliation.js';
-import { claimReconciliation, recordComparison } from '../../src/store/reconciliation-work.js';
+import { recordComparison } from '../../src/store/reconciliation-result.js';
+import { claimReconciliation } from '../../src/store/reconciliation-work.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
 import { linesOf } from '../store/rows.js';
 import { expectInvariants } from '../store/invariants.js';
@@ -37,11 +42,11 @@ afterEach(async () => {
 });
 afterAll(() => database.drop());
 
-function makeKind(leaseMs = HOUR): Reconciliations {
+function makeKind(leaseMs = HOUR, observer: RunnerObserver = {}): Reconciliations {
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0 };
   const circuit = { toleratedThrottles: 5, openMs: 60_000 };
   const channels = openChannels(database.db, { callTimeoutMs: HOUR, retry, circuit });
-  return new Reconciliations({ db: database.db, channels, leaseMs, log });
+  return new Reconciliations({ db: database.db, channels, leaseMs, log, observer });
 }
 
 async function applied(count: number, prefix: string): Promise<string> {
@@ -60,11 +65,26 @@ async function claimOf(kind: Reconciliations, worker = 'w'): Promise<Work> {
   return work;
 }
 
-async function reportsOf(runId: string): Promise<ReconciliationRow[]> {
-  return (await listReconciliations(database.db, world.home.viewer, [runId])).get(runId)!;
+type Report = ReconciliationRow & {
+  readonly details: readonly Mismatch[];
+  readonly unreadItems: readonly Unread[];
+};
+
+async function reportsOf(runId: string): Promise<Report[]> {
+  const { viewer } = world.home;
+  const reports = (await listReconciliations(database.db, viewer, [runId])).get(runId)!;
+  const ids = reports.map(({ id }) => id);
+  const find = <Found extends Mismatch | Unread>(kind: FindingsRequest['kind']) =>
+    listFindings<Found>(database.db, viewer, ids, { kind, first: 1_000 });
+  const [details, unread] = [await find<Mismatch>('expected'), await find<Unread>('code')];
+  return reports.map((report) => ({
+    ...report,
+    details: details.get(report.id)!.nodes,
+    unreadItems: unread.get(report.id)!.nodes,
+  }));
 }
 
-async function reconcile(runId: string, repair = false): Promise<ReconciliationRow> {
+async function reconcile(runId: string, repair = false): Promise<Report> {
   await ask(runId, repair);
   await drain(makeKind());
   return (await reportsOf(runId))[0]!;
@@ -132,7 +152,15 @@ describe('a comparison', () => {
     await ask(runId);
     const claim = (await claimReconciliation(database.db, { workerId: 'slow', leaseMs: 0 }))!;
     expect(await makeKind().recover([])).toBe(1);
-    const page = { position: '1', checked: 3, mismatches: [] };
+    const page = {
+      position: '1',
+      checked: 3,
+      mismatches: [],
+      unread: [],
+      again: [],
+      attempts: 0,
+      delayMs: 0,
+    };
     expect(await recordComparison(database.db, claim, page)).toBe(false);
     await drain(makeKind());
     expect((await reportsOf(runId))[0]).toMatchObject({ totalChecked: 3 });
@@ -180,6 +208,82 @@ describe('a channel that does not give its prices', () => {
     expect(await makeKind().nextDueMs()).toBeNull();
   });
 
+  test('for a few of the items: those are read once more, at the end, and no other', async () => {
+    const runId = await applied(25, 'patchy');
+    book.prices.set('patchy-12', 1);
+    let busy = 1;
+    book.fault = (ids) => (ids.includes('patchy-12') && busy-- > 0 ? { status: 503 } : null);
+    expect(await reconcile(runId)).toMatchObject({ totalChecked: 25, mismatches: 1, unread: 0 });
+    // Three calls, and the one that failed once more.
+    expect(book.reads).toBe(4);
+    await expectInvariants(database.db, runId);
+  });
+
+  test('the second time either: those items are unread, and the ones after them are read once more', async () => {
+    const runId = await applied(60, 'stubborn');
+    // A call of each page; the first two of these calls are the first page of those read once more.
+    let busy = 1;
+    book.fault = (ids) => {
+      const isStubborn = ids.includes('stubborn-1') || ids.includes('stubborn-21');
+      return isStubborn || (ids.includes('stubborn-41') && busy-- > 0) ? { status: 503 } : null;
+    };
+    const report = await reconcile(runId);
+    expect(report).toMatchObject({ totalChecked: 40, unread: 20 });
+    expect(report.unreadItems.map(({ externalId }) => externalId)).toEqual(
+      [0, 20].flatMap((from) => Array.from({ length: 10 }, (_, index) => `stubborn-${from + index + 1}`)),
+    );
+    await expectInvariants(database.db, runId);
+  });
+
+  test('of one item at all: the report says which, and compares the others', async () => {
+    const runId = await applied(25, 'culprit');
+    book.prices.set('culprit-3', 1);
+    book.fault = (ids) => (ids.includes('culprit-7') ? { status: 422 } : null);
+    const report = await reconcile(runId, true);
+    expect(report).toMatchObject({
+      totalChecked: 24,
+      mismatches: 1,
+      unread: 1,
+      details: [{ externalId: 'culprit-3' }],
+      unreadItems: [{ externalId: 'culprit-7', code: 'INVALID', message: expect.stringContaining('422') }],
+    });
+    expect(await linesOfType(runId, 'complete')).toMatchObject([{ level: 'WARN', payload: { unread: 1 } }]);
+    const repaired = await targetsIn(database.db, report.repairRunId!);
+    expect([...repaired.keys()]).toEqual(['culprit-3']);
+  });
+
+  test('any more in the middle: what was compared is reported, and the rest as unread', async () => {
+    const runId = await applied(45, 'half');
+    book.fault = (ids) => (ids.includes('half-21') || ids.includes('half-31') ? { status: 500 } : null);
+    const report = await reconcile(runId);
+    expect(report).toMatchObject({ totalChecked: 20, unread: 25 });
+    expect(report.unreadItems.map(({ externalId }) => externalId)).toEqual(
+      Array.from({ length: 25 }, (_, index) => `half-${index + 21}`),
+    );
+    expect(report.unreadItems[0]).toMatchObject({ code: 'UPSTREAM' });
+  });
+
+  test('asked by the schedule, is asked on until its window has passed', async () => {
+    const runId = await applied(3, 'patient');
+    book.fault = () => ({ status: 500 });
+    const kind = makeKind();
+    const attempt = async (): Promise<void> => {
+      await database.db.query('UPDATE reconciliation SET next_attempt_at = clock_timestamp()');
+      await (await claimOf(kind)).process(NEVER);
+    };
+    await database.db.query(
+      `INSERT INTO reconciliation (id, tenant_id, run_id, trigger, actor)
+       VALUES (gen_random_uuid(), 'default', $1, 'immediate', 'system')`,
+      [runId],
+    );
+    for (let count = 0; count < 5; count += 1) await attempt();
+    expect(await kind.nextDueMs()).toBeGreaterThan(0);
+    expect(await linesOfType(runId, 'fail')).toEqual([]);
+    await database.db.query(`UPDATE reconciliation SET created_at = created_at - interval '4 minutes'`);
+    await attempt();
+    expect(await linesOfType(runId, 'fail')).toMatchObject([{ payload: { trigger: 'immediate' } }]);
+  });
+
   test('because its configuration cannot be used ends it at once', async () => {
     const runId = await applied(3, 'broken');
     await database.db.query(
@@ -212,8 +316,12 @@ describe('the gate of the channel', () => {
     await book.serve(database.db, 'shop', { circuit: { toleratedThrottles: 0, openMs: HOUR } });
     book.fault = () => ({ status: 429, headers: { 'retry-after': '0' } });
     await ask(runId);
-    const kind = makeKind();
+    await database.db.query('DELETE FROM channel_throttle');
+    let throttled = 0;
+    const kind = makeKind(HOUR, { onThrottle: (answers) => (throttled += answers) });
     await (await claimOf(kind)).process(NEVER);
+    expect(throttled).toBe(1);
+    expect(await database.db.query('SELECT count FROM channel_throttle')).toEqual([{ count: 1 }]);
     const [channel] = await database.db.query(
       `SELECT circuit FROM channel WHERE tenant_id = 'default' AND name = 'shop'`,
     );

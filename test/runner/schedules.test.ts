@@ -11,7 +11,8 @@ import {
   type ScheduleInput,
   type ScheduleRow,
 } from '../../src/store/schedule.js';
-import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { until } from '../support/app.js';
+import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import { seedWorld, type World } from '../support/fixtures.js';
 import { KeptLog } from './support.js';
 
@@ -188,6 +189,58 @@ describe('trouble', () => {
     expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
     expect(log.entries.filter(({ level }) => level === 'error')).toHaveLength(1);
     expect(await query('SELECT name FROM schedule WHERE next_at <= now()')).toEqual([{ name: 'breaks' }]);
+  });
+
+  test('one whose run takes long keeps no other waiting, nor makes it late', async () => {
+    await save({ name: 'slow' });
+    await save({ name: 'quick' });
+    const gate = await connect(database.url);
+    await gate.query('SELECT pg_advisory_lock(1)');
+    await query(`
+      CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$;
+      CREATE TRIGGER wait_long BEFORE INSERT ON rule_run FOR EACH ROW
+        WHEN (NEW.actor = 'schedule:slow') EXECUTE FUNCTION wait_long()`);
+    const makeDueNow = (name: string) =>
+      query(`UPDATE schedule SET next_at = date_trunc('minute', now()) WHERE name = $1`, [name]);
+    await makeDueNow('slow');
+    const working = work();
+    await until(
+      () => query(`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`),
+      (waits) => waits.length > 0,
+    );
+    // It comes due while the other is still being made, in the only process that there is.
+    await makeDueNow('quick');
+    await until(ruleRuns, (runs) => runs.length > 0);
+    expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:quick' }]);
+    // Another replica takes the slow one for missed meanwhile; its run is kept on the schedule all the same.
+    await query(
+      `UPDATE schedule SET last_at = next_at, next_at = next_at + interval '1 day' WHERE name = 'slow'`,
+    );
+    await gate.end();
+    await working;
+    const [slow] = await query(`SELECT last_run_id FROM schedule WHERE name = 'slow'`);
+    const [run] = await query(`SELECT id FROM rule_run WHERE actor = 'schedule:slow'`);
+    expect(slow!['last_run_id']).toBe(run!['id']);
+  });
+
+  test('many at once are all worked', async () => {
+    for (let index = 0; index < 10; index += 1) await save({ name: `schedule-${index}` });
+    await makeDue();
+    await work();
+    expect(await ruleRuns()).toHaveLength(10);
+  });
+
+  test('a clock that is put back by an hour starts no tick again', async () => {
+    await save();
+    await makeDue();
+    await work();
+    const { lastAt } = await only();
+    // As it stands for whoever looks an hour earlier: that tick is the next one again.
+    await query('UPDATE schedule SET next_at = $1', [lastAt]);
+    await work();
+    expect(await ruleRuns()).toHaveLength(1);
+    expect((await only()).nextAt!.getTime()).toBeGreaterThan(Date.now());
   });
 
   test('a clock that had run ahead by a year and was put right', async () => {

@@ -2,6 +2,7 @@
 import { openChannel, type ChannelDefaults, type OpenedChannel } from '../../src/connectors/registry.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
 import type { RuleTargetRow } from '../../src/store/rule-target.js';
+import type { RunnerObserver } from '../../src/runner/observer.js';
 import type { Log } from '../../src/runner/log.js';
 import { ConnectorCache } from '../../src/runner/connector-cache.js';
 import { RuleTargets } from '../../src/runner/rule-targets.js';
@@ -25,10 +26,11 @@ export interface KindOptions {
   readonly baseMs?: number;
   /** Without it, a unit ends with its last call, however slow the machine. */
   readonly patienceMs?: number;
+  readonly observer?: RunnerObserver;
 }
 
 export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {}): RuleTargets {
-  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0, patienceMs = HOUR } = options;
+  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0, patienceMs = HOUR, observer } = options;
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs, throttleBaseMs: baseMs };
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
@@ -37,6 +39,7 @@ export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {
     leaseMs,
     log,
     patienceMs,
+    ...(observer ? { observer } : {}),
   });
 }
 

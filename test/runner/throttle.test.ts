@@ -100,6 +100,22 @@ describe('the wait after a throttled call', () => {
   });
 });
 
+test('every throttled answer counts, also those between others', async () => {
+  await database.db.query('DELETE FROM channel_throttle');
+  let told = 0;
+  kind = makeRuleTargets(database.db, new KeptLog(), {
+    baseMs: HOUR,
+    observer: { onThrottle: (answers) => (told += answers) },
+  });
+  let calls = 0;
+  script = () => (calls++ % 2 === 0 ? { status: 429 } : {});
+  await makeRun(10);
+  await step();
+  expect(told).toBe(5);
+  const [counted] = await database.db.query('SELECT sum(count)::int AS n FROM channel_throttle');
+  expect(counted).toEqual({ n: 5 });
+});
+
 describe('retries', () => {
   test.each([
     { maxAttempts: 1, calls: 1 },
@@ -196,7 +212,7 @@ describe('the circuit', () => {
 
 describe('limits', () => {
   test('a rate limit lets through what its bucket holds', async () => {
-    await point({ rateLimit: { perSecond: 0.000001, burst: 7 } });
+    await point({ rateLimit: { perSecond: 0.0001, burst: 7 } });
     const { id } = await makeRun(20);
     await step();
     expect(await runOf(database.db, id)).toMatchObject({ appliedCount: 7, queuedCount: 13 });
@@ -204,7 +220,7 @@ describe('limits', () => {
   });
 
   test('what a batch was let through with and did not need is given back', async () => {
-    await point({ rateLimit: { perSecond: 0.000001, burst: 7 } });
+    await point({ rateLimit: { perSecond: 0.0001, burst: 7 } });
     await makeRun(3);
     await step();
     const tokens = Number((await channelRow())['bucket_tokens']);

@@ -1,8 +1,10 @@
 // Subscriptions over Server-Sent Events: by hand, byte for byte, and by the protocol's own client.
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import http, { type IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { createClient } from 'graphql-sse';
 import { afterEach, expect, test } from 'vitest';
+import { AppError } from '../../src/errors.js';
 import type { GraphqlServer } from '../../src/server/http.js';
 import type { Limits } from '../../src/server/limits.js';
 import { post, send, startTestServer, type Stage } from './support.js';
@@ -171,6 +173,42 @@ test('a client that goes away ends its source', async () => {
   expect(stage.openWatches).toBe(0);
 });
 
+test('a client that has gone before it is known who it is leaves nothing behind', async () => {
+  let letIn = (): void => {};
+  const gate = new Promise<void>((resolve) => (letIn = resolve));
+  const asked = new EventEmitter();
+  ({ server, stage } = await startTestServer({
+    authenticate: async () => {
+      asked.emit('asked');
+      await gate;
+      return { tenantId: 'default', role: 'ADMIN', actor: 'late', keyId: 'k1' };
+    },
+  }));
+  const { http: fastify } = server as unknown as { http: { server: http.Server } };
+  const query = new URLSearchParams({ query: WATCH }).toString();
+  const sockets: Socket[] = [];
+  fastify.server.on('connection', (socket: Socket) => sockets.push(socket));
+  const coming = once(asked, 'asked');
+  const request = http.get({
+    host: '127.0.0.1',
+    port: server.port,
+    path: `/graphql?${query}`,
+    headers: STREAM,
+    agent: false,
+  });
+  request.on('error', () => undefined);
+  await coming;
+  const gone = once(sockets[0]!, 'close');
+  request.destroy();
+  await gone;
+  const begun = once(stage, 'watching');
+  letIn();
+  await begun;
+  while (stage.openWatches > 0) await once(stage, 'watch ended');
+  const { streams } = server as unknown as { streams: { count: number } };
+  expect(streams.count).toBe(0);
+});
+
 test('a client that does not read is cut, and its source ends', async () => {
   await start({ socketStallMs: 200 });
   const stream = await Stream.open('subscription { flood(bytes: 100000) }');
@@ -194,6 +232,20 @@ test('a key that is revoked ends its streams, with the reason', async () => {
   await server.keyChanged('k1');
   expect(await stream.ended()).toContain('UNAUTHENTICATED');
   expect(stage.openWatches).toBe(0);
+});
+
+test('a key that is revoked between its check and its stream ends the stream', async () => {
+  let asked = 0;
+  ({ server, stage } = await startTestServer({
+    authenticate: async () => {
+      asked += 1;
+      if (asked > 1) throw new AppError('UNAUTHENTICATED', 'revoked');
+      const viewer = { tenantId: 'default', role: 'ADMIN', actor: 'late', keyId: 'k1' } as const;
+      await server.keyChanged('k1');
+      return viewer;
+    },
+  }));
+  expect(await (await Stream.open(WATCH)).ended()).toContain('UNAUTHENTICATED');
 });
 
 test('streams count for their key', async () => {
@@ -230,40 +282,4 @@ test.each([false, true])('graphql-sse’s own client, single connection: %s', as
   await watch.return!();
   await ended;
   client.dispose();
-});
-
-test('a single connection by hand: every step out of order is refused', async () => {
-  await start();
-  const path = '/graphql/stream';
-  const authorization = 'Bearer good';
-  const { text: token, status } = await send(server, { method: 'PUT', path, headers: { authorization } });
-  expect(status).toBe(201);
-  const headers = { authorization, 'x-graphql-event-stream-token': token };
-  const add = (operationId?: string, query = WATCH, extra: object = {}) =>
-    send(server, {
-      method: 'POST',
-      path,
-      headers: { 'content-type': 'application/json', ...headers, ...extra },
-      body: JSON.stringify({ query, extensions: { operationId } }),
-    });
-  expect((await add('1')).status).toBe(409);
-  const request = http.get({ host: '127.0.0.1', port: server.port, path, headers, agent: false });
-  request.on('error', () => undefined);
-  const [response] = (await once(request, 'response')) as [IncomingMessage];
-  expect(response.statusCode).toBe(200);
-  response.on('error', () => undefined).resume();
-  const statuses = [
-    (await send(server, { path, headers })).status,
-    (await add()).status,
-    (await add('1', 'subscription { nothing }')).status,
-    (await add('1')).status,
-    (await add('1')).status,
-    (await add('2', WATCH, { 'x-graphql-event-stream-token': 'no' })).status,
-    (await add('2', WATCH, { authorization: 'Bearer other' })).status,
-    (await send(server, { method: 'DELETE', path: `${path}?operationId=1`, headers: { authorization } }))
-      .status,
-    (await send(server, { method: 'DELETE', path: `${path}?operationId=1`, headers })).status,
-  ];
-  expect(statuses).toEqual([409, 400, 400, 202, 409, 404, 404, 404, 200]);
-  request.destroy();
 });

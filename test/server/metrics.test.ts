@@ -14,7 +14,10 @@ import { claimTargets } from '../../src/store/claim.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
 import { readFacts } from '../../src/store/facts.js';
 import { recordHeartbeats } from '../../src/store/worker.js';
-import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { Database } from '../../src/store/db.js';
+import { rollBackRuleRun } from '../../src/store/roll-back.js';
+import { endedRun } from '../support/retention.js';
+import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRowIn, seedWorld, targetsOf, viewerOf, type World } from '../support/fixtures.js';
 import { Stage, startTestServer, testLog } from './support.js';
 
@@ -27,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-const NO_SOCKETS = { sockets: 0, subscriptions: 0, deliveries: 0 };
+const NO_SOCKETS = { sockets: 0, subscriptions: 0, deliveries: 0, executions: 0 };
 
 function makeMetrics(overrides: Partial<MetricsSources> = {}): Metrics {
   return new Metrics({
@@ -60,7 +63,7 @@ describe('facts of the database', () => {
     expect(samples.get('rules_dlq_size')).toBe(0);
     expect(samples.get('rules_apply_success_rate')).toBe(100);
     expect(samples.get('runledger_database_up')).toBe(1);
-    for (const kind of ['RULE', 'PIPELINE', 'OPS']) {
+    for (const kind of ['RULE', 'PIPELINE', 'OPS', 'RECONCILIATION']) {
       expect(samples.get(`runledger_queue_depth{kind="${kind}"}`)).toBe(0);
       expect(samples.get(`runledger_queue_oldest_seconds{kind="${kind}"}`)).toBe(0);
     }
@@ -147,6 +150,27 @@ describe('facts of the database', () => {
     expect(samples.get('runledger_channels{circuit="OPEN"}')).toBe(1);
   });
 
+  test('alerts that fire, and what sinks are still to be told', async () => {
+    const { db } = database;
+    await db.query(
+      `INSERT INTO alert (id, tenant_id, policy, severity, message, value, threshold, resolved_at) VALUES
+         (gen_random_uuid(), 'default', 'DLQ_CRITICAL', 'CRITICAL', 'm', 101, 100, NULL),
+         (gen_random_uuid(), 'other', 'DLQ_CRITICAL', 'CRITICAL', 'm', 101, 100, NULL),
+         (gen_random_uuid(), 'default', 'DLQ_BACKLOG', 'WARNING', 'm', 51, 50, now() + interval '1 second')`,
+    );
+    await db.query(
+      `INSERT INTO alert_sink (id, tenant_id, name, kind, severities) VALUES (gen_random_uuid(), 'default', 's', 'WEBHOOK', '{}')`,
+    );
+    await db.query(
+      `INSERT INTO alert_notice (tenant_id, sink_id, event, next_attempt_at)
+       SELECT tenant_id, id, 'TEST', due FROM alert_sink, unnest(ARRAY[now(), NULL]) AS due`,
+    );
+    const samples = await read(makeMetrics());
+    expect(samples.get('runledger_alerts_firing{severity="CRITICAL"}')).toBe(2);
+    expect(samples.get('runledger_alerts_firing{severity="WARNING"}')).toBe(0);
+    expect(samples.get('runledger_alert_notices_waiting')).toBe(1);
+  });
+
   test('a transaction that stays open is seen', async () => {
     await database.db.transaction('test', async (connection) => {
       await connection.query('SELECT pg_sleep(0.05)');
@@ -154,6 +178,19 @@ describe('facts of the database', () => {
       expect(samples.get('runledger_oldest_transaction_seconds')).toBeGreaterThanOrEqual(0.05);
       expect(samples.get('runledger_pool_connections{state="busy"}')).toBeGreaterThanOrEqual(1);
     });
+  });
+});
+
+describe('what holds back vacuum', () => {
+  test('is seen by the number of transactions since', async () => {
+    const { db } = database;
+    const holder = await connect(database.url);
+    await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await holder.query('SELECT 1');
+    for (let index = 0; index < 5; index += 1) await db.query('SELECT pg_current_xact_id()');
+    const samples = await read(makeMetrics());
+    await holder.end();
+    expect(samples.get('runledger_oldest_xmin_age')).toBeGreaterThanOrEqual(5);
   });
 });
 
@@ -188,6 +225,52 @@ describe('the cost of looking', () => {
   });
 });
 
+describe('the queues', () => {
+  test('targets to set back, all of a run or some, and comparisons with a channel', async () => {
+    const { db } = database;
+    const [all, some] = [
+      await endedRun(db, world.home, 'APPLIED', 0, 5),
+      await endedRun(db, world.home, 'APPLIED', 0, 5),
+    ];
+    const targets = await db.query<{ id: string }>('SELECT id::text FROM rule_target WHERE run_id = $1', [
+      some,
+    ]);
+    const rollBack = (runId: string, targetIds: string[] | null) =>
+      rollBackRuleRun(db, world.home.viewer, { runId, idempotencyKey: null, targetIds, onConflict: 'SKIP' });
+    const before = (await read(makeMetrics())).get('runledger_queue_depth{kind="RULE"}')!;
+    await rollBack(all, null);
+    await rollBack(
+      some,
+      targets.slice(0, 2).map(({ id }) => id),
+    );
+    await db.query(`UPDATE rule_run SET rollback_asked_at = now() - interval '3 hours' WHERE id = $1`, [all]);
+    const { id } = await makeQueuedRun(db, world.home);
+    await db.query(
+      `INSERT INTO reconciliation (id, tenant_id, run_id, trigger, actor, created_at)
+       VALUES (gen_random_uuid(), 'default', $1, 'manual', 'a', now() - interval '2 hours')`,
+      [id],
+    );
+    const samples = await read(makeMetrics());
+    expect(samples.get('runledger_queue_depth{kind="RULE"}')! - before).toBe(5 + 2 + 3);
+    expect(samples.get('runledger_queue_oldest_seconds{kind="RULE"}')).toBeGreaterThanOrEqual(3 * 3600);
+    expect(samples.get('runledger_queue_depth{kind="RECONCILIATION"}')).toBe(1);
+    expect(samples.get('runledger_queue_oldest_seconds{kind="RECONCILIATION"}')).toBeGreaterThanOrEqual(
+      2 * 3600,
+    );
+    await db.query('DELETE FROM reconciliation');
+  });
+
+  test('a read that a lock holds up is ended, and its connection is free again', async () => {
+    const holder = await connect(database.url);
+    await holder.query('BEGIN; LOCK TABLE channel IN ACCESS EXCLUSIVE MODE');
+    const db = new Database({ url: database.url, maxConnections: 1 });
+    await expect(readFacts(db, 50)).rejects.toThrow(/statement timeout/);
+    expect(await db.query('SELECT 1 AS one')).toEqual([{ one: 1 }]);
+    await db.close();
+    await holder.end();
+  });
+});
+
 describe('what this process did', () => {
   test('is counted', async () => {
     const metrics = makeMetrics({ readLeases: () => [3, 0] });
@@ -202,13 +285,15 @@ describe('what this process did', () => {
     runner.onSettle({ kind: 'rule_target', ms: 6, events: { succeed: 2 }, runMs: 1500 });
     runner.onSettle({ kind: 'partition', ms: 6, events: { complete: 1 }, runMs: 5 });
     runner.onWork('rule_target', 'failure', 20);
-    runner.onThrottle();
+    runner.onThrottle(3);
     metrics.noteLag(-1);
-    const samples = parse(await metrics.render({ sockets: 2, subscriptions: 5, deliveries: 40 }));
+    const samples = parse(
+      await metrics.render({ sockets: 2, subscriptions: 5, deliveries: 40, executions: 4 }),
+    );
     expect(Object.fromEntries(samples)).toMatchObject({
       rules_apply_count: 12,
       rules_target_retries: 2,
-      rules_429_count: 1,
+      rules_429_count: 3,
       rules_apply_duration_ms_count: 1,
       rules_apply_duration_ms_sum: 1500,
       'runledger_target_outcomes_total{event="succeed"}': 9,
@@ -221,8 +306,24 @@ describe('what this process did', () => {
       runledger_sockets: 2,
       runledger_subscriptions: 5,
       runledger_deliveries_total: 40,
+      runledger_subscription_executions_total: 4,
     });
     expect(samples.has('nodejs_eventloop_lag_p99_seconds')).toBe(true);
+  });
+});
+
+test('the documented metrics have their names and kinds', async () => {
+  const text = await makeMetrics().render(NO_SOCKETS);
+  const kinds = new Map(
+    [...text.matchAll(/^# TYPE (rules_\S+) (\S+)$/gm)].map(([, name, kind]) => [name, kind]),
+  );
+  expect(Object.fromEntries(kinds)).toEqual({
+    rules_apply_count: 'counter',
+    rules_apply_duration_ms: 'histogram',
+    rules_apply_success_rate: 'gauge',
+    rules_dlq_size: 'gauge',
+    rules_target_retries: 'counter',
+    rules_429_count: 'counter',
   });
 });
 
@@ -297,5 +398,16 @@ describe('the dashboard', () => {
     expect([...asked].filter((name) => !shown.has(name))).toEqual([]);
     const ours = [...shown].filter((name) => /^(rules|runledger)_/.test(name));
     expect(ours.filter((name) => !asked.has(name))).toEqual([]);
+  });
+
+  test('and the guide says what each of ours means', async () => {
+    const path = fileURLToPath(new URL('../../docs/guides/operations.md', import.meta.url));
+    const told = namesIn(await readFile(path, 'utf8'));
+    const text = await makeMetrics().render(NO_SOCKETS);
+    const shown = [...text.matchAll(/^# TYPE ((?:rules|runledger)_\S+)/gm)].map(([, name]) => name!);
+    expect(shown.filter((name) => !told.has(name.replace(/_count$/, '')))).toEqual([]);
+    const ours = [...told].filter((name) => /^(rules|runledger)_/.test(name));
+    const names = new Set(shown.map((name) => name.replace(/_count$/, '')));
+    expect(ours.filter((name) => !names.has(name))).toEqual([]);
   });
 });

@@ -53,6 +53,7 @@ export class Stage extends EventEmitter {
   readonly logged: Record<string, unknown>[] = [];
   readonly seenCredentials: Credentials[] = [];
   openWatches = 0;
+  openFloods = 0;
   executedTicks = 0;
   revoked = false;
   visits = 0;
@@ -144,9 +145,11 @@ function addSubscribers(schema: GraphQLSchema, stage: Stage): void {
   });
   set('watch', () => new Watch(stage));
   set('flood', async function* (_root, { bytes }: { bytes: number }) {
+    stage.openFloods += 1;
     try {
       for (;;) yield { flood: 'x'.repeat(bytes) };
     } finally {
+      stage.openFloods -= 1;
       stage.emit('flood ended');
     }
   });
@@ -274,7 +277,7 @@ export interface Message {
 export class RawClient {
   readonly heard: Message[] = [];
   readonly closed: Promise<{ code: number; reason: string }>;
-  private readonly news = new EventEmitter();
+  private readonly news = new EventEmitter().setMaxListeners(0);
 
   constructor(
     readonly socket: WebSocket,
@@ -291,7 +294,7 @@ export class RawClient {
   }
 
   static async open(
-    server: GraphqlServer,
+    server: { readonly url: string },
     options: ClientOptions = {},
     protocols: string[] = ['graphql-transport-ws'],
   ): Promise<RawClient> {
@@ -303,7 +306,7 @@ export class RawClient {
 
   /** Opens, and is admitted. */
   static async connect(
-    server: GraphqlServer,
+    server: { readonly url: string },
     payload: object = {},
     options: ClientOptions = {},
   ): Promise<RawClient> {

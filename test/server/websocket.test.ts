@@ -125,6 +125,34 @@ test('completing ends the source at once', async () => {
   expect(stage.openWatches).toBe(0);
 });
 
+test.each([
+  ['at once', async () => {}],
+  ['when it is under way', async () => void (await once(stage, 'watching'))],
+])(
+  'an id that is used again in the breath that completes it, %s, is one subscription',
+  async (_when, wait) => {
+    await start();
+    const client = await RawClient.connect(server, { authorization: 'good' });
+    const underWay = wait();
+    client.subscribe('1', WATCH);
+    await underWay;
+    for (let round = 0; round < 3; round += 1) {
+      client.say({ id: '1', type: 'complete' });
+      client.subscribe('1', 'subscription { watch(from: 1) { n visit actor } }');
+    }
+    // By its end all that was said before it has begun.
+    client.subscribe('2', 'subscription { ticks(count: 1) { n } }');
+    await client.ending('2');
+    while (stage.openWatches !== 1) await once(stage, 'watch ended');
+    tick(1);
+    tick(2);
+    await client.hear(({ id, payload }) => id === '1' && JSON.stringify(payload).includes('"n":2'));
+    expect(client.heard.filter(({ id }) => id === '1').map(({ type }) => type)).toEqual(['next', 'next']);
+    client.say({ id: '1', type: 'complete' });
+    while (stage.openWatches > 0) await once(stage, 'watch ended');
+  },
+);
+
 test('no more subscriptions than a socket and a key may have; a place that was left can be taken', async () => {
   await start({ subscriptionsPerSocket: 2, subscriptionsPerKey: 3 });
   const [first, second] = [

@@ -5,9 +5,11 @@ import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import type { Settlement } from '../../src/domain/rule-target.js';
 import { evaluateAlerts, listAlerts } from '../../src/store/alert.js';
 import { listPolicies, savePolicy, type PolicyInput } from '../../src/store/alert-policy.js';
+import type { Database } from '../../src/store/db.js';
 import { claimTargets } from '../../src/store/claim.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
-import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { until } from '../support/app.js';
+import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
 import {
   fire,
   makeQueuedRun,
@@ -48,16 +50,17 @@ async function endRun(tenant: Tenant, applied: number, failed: number): Promise<
   return runId;
 }
 
-async function evaluate(): Promise<string[]> {
-  const changes = await evaluateAlerts(database.db);
-  return changes.map(({ event, alert }) => `${event} ${alert.tenantId} ${alert.policy}`).sort();
+async function evaluate(db = database.db): Promise<string[]> {
+  const changes: string[] = [];
+  await evaluateAlerts(db, ({ event, alert }) => changes.push(`${event} ${alert.tenantId} ${alert.policy}`));
+  return changes.sort();
 }
 
 function throttle(tenantId: string, times: number): Promise<unknown> {
-  return query('UPDATE channel SET consecutive_429 = consecutive_429 + $2 WHERE tenant_id = $1', [
-    tenantId,
-    times,
-  ]);
+  return query(
+    `INSERT INTO channel_throttle (tenant_id, channel_id, count) SELECT tenant_id, id, $2 FROM channel WHERE tenant_id = $1`,
+    [tenantId, times],
+  );
 }
 
 const save = (input: Partial<PolicyInput> & Pick<PolicyInput, 'policy'>, tenant = world.home) =>
@@ -122,7 +125,6 @@ describe('429', () => {
   test('three in five minutes are well, four are a burst', async () => {
     await throttle('default', 3);
     expect(await evaluate()).toEqual([]);
-    await query('UPDATE channel SET consecutive_429 = 0');
     await throttle('default', 1);
     expect(await evaluate()).toEqual(['fire default THROTTLE_BURST']);
     await query(`UPDATE channel_throttle SET at = at - interval '5 minutes'`);
@@ -131,7 +133,7 @@ describe('429', () => {
 });
 
 describe('a failed pipeline', () => {
-  test('is told per source, and is over when the source has a newer run', async () => {
+  test('is told per source, and stands until a run of it completes', async () => {
     const failed = await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
     expect(await evaluate()).toEqual(['fire default PIPELINE_FAILED']);
     const { nodes } = await listAlerts(database.db, world.home.viewer, {
@@ -146,8 +148,94 @@ describe('a failed pipeline', () => {
         message: expect.stringContaining('feed') as string,
       },
     ]);
+    // Neither a newer run that goes on, nor one that was cancelled, nor a second try says that it is well.
+    await makeRowIn(database.db, world.home, pipelineRunMachine, 'WORKERS_RUNNING');
+    await makeRowIn(database.db, world.home, pipelineRunMachine, 'CANCELLED');
+    expect(await evaluate()).toEqual([]);
+    await fire(database.db, failed, 'retry_partitions');
+    expect(await evaluate()).toEqual([]);
+    for (const event of ['consolidate', 'complete']) await fire(database.db, failed, event);
+    expect(await evaluate()).toEqual(['resolve default PIPELINE_FAILED']);
+  });
+
+  test('is over also where the run completed before the alert was written', async () => {
+    const failed = await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
+    const holder = await connect(database.url);
+    await holder.query('BEGIN; LOCK TABLE alert IN SHARE MODE');
+    const fired = evaluate();
+    await until(
+      async () => (await holder.query('SELECT 1 FROM pg_locks WHERE NOT granted')).rowCount,
+      (count) => count === 1,
+    );
+    for (const event of ['retry_partitions', 'consolidate', 'complete']) {
+      await fire(database.db, failed, event);
+    }
+    await holder.query('COMMIT');
+    await holder.end();
+    expect(await fired).toEqual(['fire default PIPELINE_FAILED']);
+    expect(await evaluate()).toEqual(['resolve default PIPELINE_FAILED']);
+  });
+
+  test('fires also where the next run has begun before anybody looked', async () => {
+    await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
+    await makeRowIn(database.db, world.home, pipelineRunMachine, 'WORKERS_RUNNING');
+    expect(await evaluate()).toEqual(['fire default PIPELINE_FAILED']);
+  });
+
+  test('is told per run where others drive it by SQL, for a day', async () => {
+    await query(`UPDATE source SET kind = 'external' WHERE tenant_id = 'default'`);
+    const failed = await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
+    await makeRowIn(database.db, world.home, pipelineRunMachine, 'COMPLETED');
+    const other = await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
+    expect(await evaluate()).toEqual(['fire default PIPELINE_FAILED', 'fire default PIPELINE_FAILED']);
+    const alerts = await query('SELECT subject, message FROM alert ORDER BY subject');
+    expect(alerts).toEqual(
+      [failed.id, other.id].sort().map((id) => ({ subject: id, message: `Pipeline run ${id} failed` })),
+    );
     await fire(database.db, failed, 'retry_partitions');
     expect(await evaluate()).toEqual(['resolve default PIPELINE_FAILED']);
+    await query(
+      `UPDATE run_metadata SET started_at = NULL, finished_at = finished_at - interval '25 hours' WHERE status = 'FAILED'`,
+    );
+    expect(await evaluate()).toEqual(['resolve default PIPELINE_FAILED']);
+  });
+});
+
+describe('a transaction that stays open', () => {
+  const age = async (seconds: number): Promise<void> => {
+    await query('DELETE FROM alert_policy');
+    await save({ policy: 'OLD_TRANSACTION', threshold: seconds });
+  };
+
+  test('is told to whoever operates the server, with who holds it, while it holds back vacuum', async () => {
+    await age(0);
+    expect(await evaluate()).toEqual([]);
+    const holder = await connect(database.url);
+    await holder.query(`SET application_name = 'report'`);
+    await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await holder.query('SELECT 1');
+    expect(await evaluate()).toEqual(['fire default OLD_TRANSACTION']);
+    const [alert] = await query('SELECT message FROM alert');
+    expect(alert!['message']).toMatch(
+      /^A transaction is open for \d+ s, more than 0: the session \d+ of report$/,
+    );
+    await holder.end();
+    await until(
+      () => evaluate(),
+      (changes) => changes.includes('resolve default OLD_TRANSACTION'),
+    );
+  });
+
+  test('for less than ten minutes is nothing, and it is no other tenant’s business', async () => {
+    const holder = await connect(database.url);
+    await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await holder.query('SELECT 1');
+    expect(await evaluate()).toEqual([]);
+    await holder.end();
+    const policies = await listPolicies(database.db, world.other.viewer);
+    expect(policies.map(({ policy }) => policy)).not.toContain('OLD_TRANSACTION');
+    const refused = await faultOf(save({ policy: 'OLD_TRANSACTION' }, world.other));
+    expect(refused).toMatchObject({ code: 'INVALID_INPUT' });
   });
 });
 
@@ -161,6 +249,69 @@ describe('one alert', () => {
       'fire default LOW_SUCCESS_RATE',
     ]);
     expect(await query('SELECT 1 FROM alert')).toHaveLength(3);
+  });
+
+  test('nor again within the rest, by one who looked before it fired and was over', async () => {
+    await throttle('default', 4);
+    const late: Database = Object.create(database.db, {
+      query: {
+        value: async (sql: string, values: unknown[]) => {
+          if (sql.includes('INSERT INTO alert ')) {
+            expect(await evaluate()).toEqual(['fire default THROTTLE_BURST']);
+            await query(`UPDATE channel_throttle SET at = at - interval '10 minutes'`);
+            expect(await evaluate()).toEqual(['resolve default THROTTLE_BURST']);
+          }
+          return database.db.query(sql, values);
+        },
+      },
+    });
+    expect(await evaluate(late)).toEqual([]);
+    expect(await query('SELECT 1 FROM alert')).toHaveLength(1);
+  });
+
+  test('a policy that cannot be evaluated keeps no other waiting, and is told', async () => {
+    await throttle('default', 4);
+    const broken: Database = Object.create(database.db, {
+      query: {
+        value: async (sql: string, values: unknown[]) => {
+          if (sql.includes('failed_count > 0')) throw new Error('out of order');
+          return database.db.query(sql, values);
+        },
+      },
+    });
+    const told: string[] = [];
+    const evaluating = evaluateAlerts(broken, ({ alert }) => told.push(alert.policy));
+    expect(await faultOf(evaluating)).toMatchObject({ errors: [{}, {}] });
+    expect(told).toEqual(['THROTTLE_BURST']);
+  });
+
+  test('resolves when the clock was put back since it fired', async () => {
+    await throttle('default', 4);
+    await evaluate();
+    await query(`UPDATE alert SET fired_at = fired_at + interval '1 hour'`);
+    await query('DELETE FROM channel_throttle');
+    expect(await evaluate()).toEqual(['resolve default THROTTLE_BURST']);
+    // And rests by the clock as it is now, however far ahead the other one ended.
+    await throttle('default', 4);
+    expect(await evaluate()).toEqual(['fire default THROTTLE_BURST']);
+  });
+
+  test('that cannot be changed keeps no other tenant waiting, and is told', async () => {
+    await throttle('default', 4);
+    await throttle('other', 4);
+    const broken: Database = Object.create(database.db, {
+      query: {
+        value: async (sql: string, values: unknown[]) => {
+          if (sql.includes('INSERT INTO alert ') && values.includes('default'))
+            throw new Error('out of order');
+          return database.db.query(sql, values);
+        },
+      },
+    });
+    const told: string[] = [];
+    const evaluating = evaluateAlerts(broken, ({ alert }) => told.push(alert.tenantId));
+    expect(await faultOf(evaluating)).toMatchObject({ errors: [{ message: 'out of order' }] });
+    expect(told).toEqual(['other']);
   });
 
   test('rests after it has resolved, for as long as the tenant says', async () => {
@@ -187,6 +338,7 @@ describe('policies', () => {
       { threshold: 100 },
       { threshold: 3, windowSeconds: 300 },
       { policy: 'PIPELINE_FAILED', threshold: 0 },
+      { policy: 'OLD_TRANSACTION', threshold: 600, windowSeconds: null },
     ]);
     await save({ policy: 'DLQ_BACKLOG', threshold: 5 });
     await save({ policy: 'DLQ_CRITICAL', enabled: false });

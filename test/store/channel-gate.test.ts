@@ -127,6 +127,22 @@ describe('circuit', () => {
     await database.db.query('UPDATE rule_run SET paused = true');
   });
 
+  test('every throttled answer is counted for the alerts, in between others and while the circuit is open', async () => {
+    await database.db.query('DELETE FROM channel_throttle');
+    const counted = async () =>
+      (
+        await database.db.query('SELECT sum(count)::int AS n FROM channel_throttle WHERE channel_id = $1', [
+          channelId,
+        ])
+      )[0];
+    await note(true, false, true, false);
+    await note(false);
+    expect(await counted()).toEqual({ n: 2 });
+    expect(await note(true, true, true, true, true, true)).toBe('OPEN');
+    expect(await note(true, true)).toBe('OPEN');
+    expect(await counted()).toEqual({ n: 10 });
+  });
+
   test('an answer of another kind ends the count', async () => {
     await note(true, true, true, true, true);
     expect(await note(false, true, true)).toBe('CLOSED');

@@ -1,10 +1,9 @@
 // Consolidation batch by batch: shared by replicas, undone whole when it breaks, complete only when nothing waits.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { CONSOLIDATION_BATCH } from '../../src/domain/pipeline-run.js';
+import { completeIfDone } from '../../src/store/completion.js';
 import {
-  completeIfDone,
   consolidateBatch,
-  findConsolidatingRuns,
   retryConsolidation,
   type ConsolidatingRun,
   type MappedBatch,
@@ -25,19 +24,11 @@ beforeEach(async () => {
   await world.db.query(
     `UPDATE run_metadata SET status = 'CANCELLED' WHERE status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')`,
   );
+  // What other sources have would be handed over to them.
+  await world.db.query('DELETE FROM raw_item');
   feed = await world.feed();
-  run = await consolidatingRun();
+  run = await world.consolidating(feed);
 });
-
-async function consolidatingRun(): Promise<ConsolidatingRun> {
-  const { id } = await world.start(feed, 'full');
-  await world.db.query('UPDATE run_metadata SET plan_began_at = started_at WHERE run_id = $1', [id]);
-  for (const status of ['WORKERS_RUNNING', 'CONSOLIDATING']) {
-    await world.db.query('UPDATE run_metadata SET status = $2 WHERE run_id = $1', [id, status]);
-  }
-  const runs = await findConsolidatingRuns(world.db, []);
-  return runs.find(({ runId }) => runId === id)!;
-}
 
 async function addRaw(count: number, from = 0): Promise<void> {
   await world.db.query(
@@ -71,6 +62,9 @@ function batch(overrides: Partial<Parameters<typeof consolidateBatch>[2]> = {}):
     ...overrides,
   });
 }
+
+const complete = (workerId = 'w1'): Promise<boolean> =>
+  completeIfDone(world.db, { runId: run.runId, workerId, leaseMs: 60_000 });
 
 const waiting = async (): Promise<number> => {
   const [row] = await world.db.query<{ count: number }>(
@@ -153,20 +147,19 @@ describe('several workers', () => {
     ]);
     expect(await batch()).toBe(6);
     expect(await batch()).toBe(0);
-    expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(false);
+    expect(await complete()).toBe(false);
     // Its process is killed: the database gives the rows back.
     await holder.query('ROLLBACK');
     await holder.end();
     expect(await batch()).toBe(4);
-    expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
+    expect(await complete()).toBe(true);
     expect(await world.find(run.runId)).toMatchObject({ status: 'COMPLETED', recordsConsolidated: 10 });
   });
 
   test('complete it once', async () => {
-    const done = await Promise.all(
-      ['a', 'b', 'c', 'd'].map((worker) => completeIfDone(world.db, run.runId, worker)),
-    );
-    expect(done).toEqual([true, true, true, true]);
+    const done = await Promise.all(['a', 'b', 'c', 'd'].map((worker) => complete(worker)));
+    expect(done).toContain(true);
+    expect(await complete()).toBe(true);
     const lines = await world.lines(run.runId);
     expect(lines.filter(({ type }) => type === 'pipeline_run.complete')).toHaveLength(1);
     await world.expectSound(run.runId);
@@ -177,7 +170,7 @@ describe('what an earlier run left waiting', () => {
   test('is consolidated by the next', async () => {
     await addRaw(5);
     await world.db.query(`UPDATE run_metadata SET status = 'CANCELLED' WHERE run_id = $1`, [run.runId]);
-    run = await consolidatingRun();
+    run = await world.consolidating(feed);
     expect(await batch()).toBe(5);
   });
 });
@@ -211,16 +204,82 @@ describe('a run that breaks', () => {
   });
 });
 
-test('thousands that a full run did not see are taken out, batch by batch', async () => {
-  await addRaw(5_000);
-  while ((await batch()) > 0);
-  expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
-  run = await consolidatingRun();
-  await world.db.query(
-    `UPDATE raw_item SET fetched_at = clock_timestamp() WHERE source_id = $1 AND external_id < 'r000300'`,
-    [feed.sourceId],
-  );
-  expect(await completeIfDone(world.db, run.runId, 'w1')).toBe(true);
-  expect(await world.find(run.runId)).toMatchObject({ status: 'COMPLETED', recordsDeleted: 4_700 });
-  expect((await world.items(feed)).size).toBe(300);
+describe('thousands that a full run did not see', () => {
+  beforeEach(async () => {
+    await addRaw(5_000);
+    while ((await batch()) > 0);
+    expect(await complete()).toBe(true);
+    run = await world.consolidating(feed);
+    await world.db.query('UPDATE run_metadata SET forced = true WHERE run_id = $1', [run.runId]);
+    await world.db.query(
+      `UPDATE raw_item SET fetched_at = clock_timestamp() WHERE source_id = $1 AND external_id < 'r000300'`,
+      [feed.sourceId],
+    );
+  });
+
+  test('are taken out, batch by batch', async () => {
+    expect(await complete()).toBe(true);
+    expect(await world.find(run.runId)).toMatchObject({ status: 'COMPLETED', recordsDeleted: 4_700 });
+    expect((await world.items(feed)).size).toBe(300);
+    const [row] = await world.db.query('SELECT count(*)::int AS count FROM raw_item WHERE source_id = $1', [
+      feed.sourceId,
+    ]);
+    expect(row).toEqual({ count: 300 });
+  });
+});
+
+describe('a run that is cancelled', () => {
+  test('writes no batch any more, not even one that is under way', async () => {
+    await addRaw(10);
+    expect(await whileCancelled(() => batch())).toBe(0);
+    expect([await waiting(), (await world.items(feed)).size]).toEqual([10, 0]);
+    expect(await batch()).toBe(0);
+    expect(await world.find(run.runId)).toMatchObject({ recordsConsolidated: 0 });
+    await world.expectSound(run.runId);
+  });
+});
+
+/** Does the work while somebody has the run's lock, who cancels it as soon as the work waits for that. */
+async function whileCancelled<T>(work: () => Promise<T>): Promise<T> {
+  const holder = await connect(world.database.url);
+  await holder.query('BEGIN');
+  await holder.query(`UPDATE run_metadata SET status = 'CANCELLED' WHERE run_id = $1`, [run.runId]);
+  const done = work();
+  const countWaiting = (): Promise<number> =>
+    holder
+      .query(
+        `SELECT 1 FROM pg_stat_activity
+         WHERE datname = current_database() AND pg_backend_pid() = ANY(pg_blocking_pids(pid))`,
+      )
+      .then(({ rows }) => rows.length);
+  while ((await countWaiting()) === 0);
+  await holder.query('COMMIT');
+  await holder.end();
+  return done;
+}
+
+describe('completion', () => {
+  test('moves the run, its watermark and the source’s in one transaction, or none of them', async () => {
+    await world.db.query(
+      `CREATE FUNCTION refuse_source() RETURNS trigger LANGUAGE plpgsql AS $$
+       BEGIN RAISE EXCEPTION 'not now'; END $$;
+       CREATE TRIGGER refuse_source BEFORE UPDATE ON source FOR EACH ROW EXECUTE FUNCTION refuse_source()`,
+    );
+    const marks = (): Promise<unknown[]> =>
+      world.db.query(
+        `SELECT status, completed_at, watermark_after, source.watermark, last_run_id
+         FROM run_metadata JOIN source ON source.id = source_id WHERE run_id = $1`,
+        [run.runId],
+      );
+    const before = await marks();
+    await expect(complete()).rejects.toThrow('not now');
+    expect(await marks()).toEqual(before);
+    expect(before).toMatchObject([{ status: 'CONSOLIDATING', completed_at: null, watermark: null }]);
+    await world.db.query('DROP TRIGGER refuse_source ON source');
+    expect(await complete()).toBe(true);
+    const [after] = (await marks()) as Record<string, unknown>[];
+    expect(after).toMatchObject({ status: 'COMPLETED', last_run_id: run.runId });
+    expect(after!['watermark']).toEqual(after!['watermark_after']);
+    expect(after!['completed_at']).not.toBeNull();
+  });
 });

@@ -107,8 +107,24 @@ describe('listing', () => {
 });
 
 test('by code, of one project', async () => {
-  expect(await countDeadLettersByCode(database.db, world.home.viewer, 'a')).toEqual({ INVALID: 3, AUTH: 3 });
-  expect(await countDeadLettersByCode(database.db, world.home.viewer, 'none')).toEqual({});
+  const count = (projectId: string) => countDeadLettersByCode(database.db, world.home.viewer, projectId);
+  expect(await count('a')).toEqual([
+    { code: 'AUTH', count: 3, beyondRetry: 0 },
+    { code: 'INVALID', count: 3, beyondRetry: 0 },
+  ]);
+  expect(await count('none')).toEqual([]);
+});
+
+test('by code, with those whose run can no longer be retried', async () => {
+  const soon = new Date(Date.now() + 3_600_000);
+  const overrides = { projectId: 'over', targets: targetsOf(2), autoRevertAt: soon };
+  const runId = await makeFailedRun(database.db, world.other, overrides);
+  await failRun(world.other, 'over', 2);
+  await database.db.query('UPDATE rule_run SET auto_revert_at = clock_timestamp() WHERE id = $1', [runId]);
+  expect(await countDeadLettersByCode(database.db, world.other.viewer, 'over')).toEqual([
+    { code: 'AUTH', count: 2, beyondRetry: 1 },
+    { code: 'INVALID', count: 2, beyondRetry: 1 },
+  ]);
 });
 
 test('reading all of a large run goes page by page', async () => {

@@ -109,13 +109,25 @@ describe('the change of a price', () => {
     // Exact where a float is not: a billionth of a per cent too much.
     [8_000_000_000_000_000, 8_800_000_000_000_000, true],
     [8_000_000_000_000_000, 8_800_000_000_000_001, false],
-    // A price from nothing has no percentage.
-    [0, 1000, true],
+    // A price that rises from zero is beyond any percentage.
+    [0, 1000, false],
+    [0, 0, true],
   ])('from %d to %d is within 10 %%: %s', async (before, after, isWithin) => {
     await limit({ maxChangePercent: 10 });
     const run = await changing(before, after);
     if (isWithin) expect(await queue(run.id)).toMatchObject({ status: 'QUEUED' });
     else expect(await refusalOf(run.id)).toMatchObject({ code: 'GUARDRAIL' });
+  });
+
+  test('from zero is named as what it is, and can be confirmed', async () => {
+    await limit({ maxChangePercent: 1_000_000_000 });
+    const run = await changing(0, 1);
+    const confirm = await hashOf(run.id);
+    expect(await refusalOf(run.id)).toMatchObject({
+      message: expect.stringContaining('rises from zero'),
+      details: { exceeded: [{ guardrail: 'MAX_CHANGE', actual: null }], confirm },
+    });
+    expect(await queue(run.id, confirm)).toMatchObject({ status: 'QUEUED' });
   });
 
   test('both limits are named when both are passed', async () => {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { listTransitions, type Machine } from '../../src/domain/machine.js';
 import { MACHINES } from '../../src/domain/machines.js';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
+import { ruleTargetMachine } from '../../src/domain/rule-target.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeRowIn, neededColumns, seedWorld, type MachineRow, type World } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
@@ -181,3 +182,62 @@ test.each(ruleRunMachine.states.filter((state) => state !== 'PREVIEW'))(
     expect(await pictureOf(database.db, row)).toEqual(before);
   },
 );
+
+// The guard is not called for a claim or a success that is stamped as it would stamp it: nothing else gets past.
+describe('a target that the writer stamps itself', () => {
+  const STAMPED = `status_from = status, next_attempt_at = NULL, error_code = NULL, error_message = NULL,
+    applied_at = clock_timestamp()`;
+  const LEASE = `lease_owner = 'w', lease_until = clock_timestamp() + interval '1 minute', lease_epoch = 7`;
+  const NO_LEASE = 'lease_owner = NULL, lease_until = NULL, lease_epoch = NULL';
+
+  function stamp({ id }: MachineRow, to: string): Promise<unknown> {
+    const lease = to === 'APPLYING' ? LEASE : NO_LEASE;
+    return database.db.query(`UPDATE rule_target SET status = $2, ${STAMPED}, ${lease} WHERE id::text = $1`, [
+      id,
+      to,
+    ]);
+  }
+
+  const { states } = ruleTargetMachine;
+  const steps = listTransitions(ruleTargetMachine);
+  const isAllowed = (from: string, to: string) => steps.some((step) => step.from === from && step.to === to);
+  const forbidden = states.flatMap((from) =>
+    states.filter((to) => to !== from && !isAllowed(from, to)).map((to) => ({ from, to })),
+  );
+
+  test.each(forbidden)('goes from $from to $to no more than any other', async ({ from, to }) => {
+    const row = await make(ruleTargetMachine, from);
+    const before = await pictureOf(database.db, row);
+    expect((await sqlFaultOf(stamp(row, to))).code).toBe('RL001');
+    expect(await pictureOf(database.db, row)).toEqual(before);
+  });
+
+  test.each(steps)('has its line when it goes from $from to $to', async ({ event, from, to }) => {
+    const row = await make(ruleTargetMachine, from);
+    const before = await pictureOf(database.db, row);
+    await stamp(row, to);
+    const { lines } = await pictureOf(database.db, row);
+    expect(lines.slice(before.lines.length)).toMatchObject([
+      { type: `rule_target.${event}`, payload: { from, to } },
+    ]);
+    await expectInvariants(database.db, row.runId);
+  });
+
+  test.each([
+    ['the day before', `applied_at = now() - interval '1 day'`],
+    ['the day after', `applied_at = now() + interval '1 day'`],
+    ['no time', 'applied_at = NULL'],
+  ])('was applied at the time it was, not %s', async (_, forged) => {
+    const row = await make(ruleTargetMachine, 'APPLYING');
+    const [begin] = await database.db.query<{ at: Date }>('SELECT clock_timestamp() AS at');
+    await database.db.query(
+      `UPDATE rule_target SET status = 'APPLIED', status_from = status, ${NO_LEASE}, ${forged} WHERE id::text = $1`,
+      [row.id],
+    );
+    const [target] = await database.db.query<{ at: Date; end: Date }>(
+      'SELECT applied_at AS at, clock_timestamp() AS end FROM rule_target WHERE id::text = $1',
+      [row.id],
+    );
+    expect(target!.at >= begin!.at && target!.at <= target!.end).toBe(true);
+  });
+});

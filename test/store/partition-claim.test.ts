@@ -2,6 +2,7 @@
 // all of it at once.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { MAX_DELIVERIES } from '../../src/domain/partition.js';
+import { FIRST_READING } from '../../src/domain/partition-reading.js';
 import {
   claimPage,
   extendPageLease,
@@ -62,7 +63,8 @@ function pageOf({ offset, partitionId }: PageClaim, overrides: Partial<ReadPage>
     externalId: `${partitionId}-${offset + index}`,
     json: '{"title":"x"}',
   }));
-  return { records, rejected: [], passed: 30, cursor: null, isLast: false, total: 60, ...overrides };
+  const page = { records, rejected: [], passed: 30, cursor: null, isLast: false, total: 60 };
+  return { ...page, reading: FIRST_READING, expectedTwice: 0, ...overrides };
 }
 
 const settle = (claimed: PageClaim, overrides: Partial<ReadPage> = {}): Promise<PageResult> =>
@@ -108,6 +110,24 @@ describe('a claim', () => {
     await retryPage(world.db, claimed, { message: 'later', delayMs: HOUR });
     expect(await claimPage(world.db, { workerId: 'w1', leaseMs: HOUR })).toBeNull();
     expect(await nextPageDelayMs(world.db)).toBeGreaterThan(HOUR - 60_000);
+  });
+});
+
+describe('the words of a failure', () => {
+  const WORDS = `a\0b\ud83d ${'💎'.repeat(2_000)}`;
+
+  test('are kept as far as they can be', async () => {
+    const id = await plannedRun();
+    expect(await retryPage(world.db, await claim(), { message: WORDS, delayMs: 0 })).toBe(true);
+    const [waiting] = await world.partitions(id);
+    expect(waiting!.errorMessage).toMatch(/^a\ufffdb\ufffd (💎)+…$/u);
+    expect(waiting!.errorMessage!.length).toBeLessThanOrEqual(2_000);
+    expect(await failPartition(world.db, await claim(), WORDS)).toBe(true);
+    expect((await world.partitions(id))[0]).toMatchObject({
+      status: 'failed',
+      errorMessage: waiting!.errorMessage,
+    });
+    await world.expectSound(id);
   });
 });
 
@@ -168,6 +188,8 @@ describe('a page', () => {
     const id = await plannedRun();
     const claimed = await claim();
     await cancelPipelineRun(world.db, world.viewer, { runId: id, idempotencyKey: null });
+    const leases = 'SELECT 1 FROM worker_runs WHERE run_id = $1 AND lease_owner IS NOT NULL';
+    expect(await world.db.query(leases, [id])).toEqual([]);
     expect(await settle(claimed)).toBe('stopped');
     expect(await rawCount()).toBe(0);
     await world.expectSound(id);

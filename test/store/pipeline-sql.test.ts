@@ -260,6 +260,63 @@ describe('rows of somebody else’s', () => {
     ]);
   });
 
+  test('its workers insert their rows as running and count, as the document prints it; nothing is doubled', async () => {
+    const runId = randomUUID();
+    await ask(
+      'INSERT INTO run_metadata (run_id, run_type, expected_workers, watermark_before) VALUES ($1, $2, 2, NULL)',
+      runId,
+      'full',
+    );
+    for (const partition of ['partition-0', 'partition-1']) {
+      await ask(
+        `INSERT INTO worker_runs (id, run_id, partition_id, worker_id, status, work_item_payload)
+         VALUES ($1, $2, $3, 'worker-1', 'running', '{"minPrice": 0}')`,
+        randomUUID(),
+        runId,
+        partition,
+      );
+    }
+    expect(await world.find(runId)).toMatchObject({ status: 'WORKERS_RUNNING' });
+    const end = (partition: string, status: string): Promise<unknown> =>
+      ask(
+        `UPDATE worker_runs SET status = $3, completed_at = NOW() WHERE run_id = $1 AND partition_id = $2`,
+        runId,
+        partition,
+        status,
+      );
+    const increment = (counter: string): Promise<unknown> =>
+      ask(
+        `UPDATE run_metadata SET ${counter} = ${counter} + 1 WHERE run_id = $1
+         RETURNING completed_workers, expected_workers, failed_workers`,
+        runId,
+      );
+    await end('partition-0', 'completed');
+    expect(await increment('completed_workers')).toEqual([
+      { completed_workers: 1, expected_workers: 2, failed_workers: 0 },
+    ]);
+    await end('partition-1', 'failed');
+    expect(await increment('failed_workers')).toEqual([
+      { completed_workers: 1, expected_workers: 2, failed_workers: 1 },
+    ]);
+    await world.expectSound(runId);
+    expect((await world.lines(runId)).map(({ type }) => type)).toEqual([
+      'pipeline_run.create',
+      'pipeline_run.start',
+      'partition.start',
+      'partition.start',
+      'partition.complete',
+      'partition.fail',
+    ]);
+  });
+
+  test('that are partitions of a run of ours are born pending all the same', async () => {
+    const insert = ask(
+      `INSERT INTO worker_runs (run_id, partition_id, status) VALUES ($1, 'mine', 'running')`,
+      reading.id,
+    );
+    expect((await sqlFaultOf(insert)).code).toBe('RL002');
+  });
+
   test('one partition of a run has one worker', async () => {
     const [row] = await ask('SELECT run_id, partition_id FROM worker_runs LIMIT 1');
     const insert = ask(

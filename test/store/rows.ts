@@ -44,7 +44,7 @@ export async function pictureOf(
 
 export function linesOf(db: Database, runId: string): Promise<LedgerLine[]> {
   return db.query<LedgerLine & Row>(
-    `SELECT seq, type, level, message, payload, actor, target_id FROM run_event WHERE run_id = $1 ORDER BY seq`,
+    `SELECT seq, type, level, message, event_payload(run_event) AS payload, actor, target_id FROM run_event WHERE run_id = $1 ORDER BY seq`,
     [runId],
   );
 }

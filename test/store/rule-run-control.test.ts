@@ -16,7 +16,8 @@ import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
 import { faultOf, linesOf, pictureOf } from './rows.js';
-import { ruleRunMachine } from '../../src/domain/rule-run.js';
+import { allowedActions, ruleRunMachine } from '../../src/domain/rule-run.js';
+import { countsOf, findRuleRun } from '../../src/store/rule-run-row.js';
 
 let database: TestDatabase;
 let world: World;
@@ -225,4 +226,20 @@ test("another tenant's run is not there", async () => {
       code: 'NOT_FOUND',
     });
   }
+});
+
+test('what was to be set back by now is not tried again', async () => {
+  const overrides = { targets: targetsOf(2), autoRevertAt: new Date(Date.now() + 3_600_000) };
+  const { id: runId } = await makeQueuedRun(database.db, world.home, overrides);
+  await settle(await claim(runId, 2), SUCCEED, EXHAUST);
+  await database.db.query('UPDATE rule_run SET auto_revert_at = clock_timestamp() WHERE id = $1', [runId]);
+  const before = await pictureOf(database.db, { machine: ruleRunMachine, runId });
+  const retry = retryFailedTargets(database.db, viewer(), { ...asked(runId), targetIds: null });
+  expect(await faultOf(retry)).toMatchObject({
+    code: 'INVALID_INPUT',
+    message: expect.stringContaining('which is over'),
+  });
+  expect(await pictureOf(database.db, { machine: ruleRunMachine, runId })).toEqual(before);
+  const run = (await findRuleRun(database.db, viewer(), runId))!;
+  expect(allowedActions({ ...run, counts: countsOf(run) }, new Date())).toEqual(['ROLL_BACK', 'RECONCILE']);
 });

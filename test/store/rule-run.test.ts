@@ -1,6 +1,6 @@
 // Rule runs through the store: made, added to, queued, listed; keys that make a request happen once; and
 // nothing of another tenant.
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { newId } from '../../src/store/id.js';
 import { countsOf, findRuleRun } from '../../src/store/rule-run-row.js';
 import { addRuleTargets, createRuleRun, queueRuleRun } from '../../src/store/rule-run.js';
@@ -18,6 +18,8 @@ import {
 } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
 import { countRows, faultOf } from './rows.js';
+
+const HOUR = 3_600_000;
 
 let database: TestDatabase;
 let world: World;
@@ -220,6 +222,20 @@ describe('idempotency of create', () => {
     const refused = results.find((result) => result.status === 'rejected');
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
     expect(refused?.reason).toMatchObject({ code: 'IDEMPOTENCY_MISMATCH' });
+  });
+
+  test('a repeat finds its run after the times of it are over', async () => {
+    const autoRevertAt = new Date(Date.now() + HOUR);
+    const overrides = { idempotencyKey: 'over by now', autoRevertAt };
+    const { id } = await makeRuleRun(database.db, home, overrides);
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2 * HOUR });
+    try {
+      expect(await makeRuleRun(database.db, home, overrides)).toMatchObject({ id });
+      const late = faultOf(makeRuleRun(database.db, home, { autoRevertAt }));
+      expect(await late).toMatchObject({ code: 'INVALID_INPUT', field: ['input', 'autoRevertAt'] });
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('a request that was refused leaves its key free', async () => {

@@ -3,6 +3,7 @@
 import { openSource } from '../../src/connectors/source-registry.js';
 import type { PipelineRunType } from '../../src/domain/pipeline-run.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
+import type { RunnerObserver } from '../../src/runner/observer.js';
 import { PipelineConsolidation } from '../../src/runner/pipeline-consolidation.js';
 import { PipelinePages } from '../../src/runner/pipeline-pages.js';
 import { PipelinePlans } from '../../src/runner/pipeline-plans.js';
@@ -13,6 +14,7 @@ import type { StockChanges } from '../../src/sandbox/feed/stock.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
 import { SecretBox } from '../../src/store/secret-box.js';
 import { registerSource } from '../../src/store/source.js';
+import { findConsolidatingRuns, type ConsolidatingRun } from '../../src/store/consolidation.js';
 import type { Database } from '../../src/store/db.js';
 import { findViolations } from '../../src/store/doctor.js';
 import { listPartitions, type PartitionRow } from '../../src/store/partition.js';
@@ -42,15 +44,21 @@ export class PipelineWorker {
   constructor(
     db: Database,
     readonly id: string,
-    { leaseMs = 60_000, callTimeoutMs = 5_000, log = new KeptLog() } = {},
+    {
+      leaseMs = 60_000,
+      callTimeoutMs = 5_000,
+      log = new KeptLog(),
+      observer = {} as RunnerObserver,
+      filesDir = null as string | null,
+    } = {},
   ) {
     // Retries come at once: tests wait for nothing.
     const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0, jitter: 0 };
-    const defaults = { retry, callTimeoutMs, filesDir: null };
+    const defaults = { retry, callTimeoutMs, filesDir };
     const sources = new PipelineSources(db, new SecretBox([]), ({ kind, config }) =>
       openSource(kind, config, defaults),
     );
-    const options = { db, sources, leaseMs, log, retry, random: () => 0 };
+    const options = { db, sources, leaseMs, log, observer, retry, random: () => 0 };
     this.plans = new PipelinePlans(options);
     this.pages = new PipelinePages(options);
     this.consolidation = new PipelineConsolidation(options);
@@ -116,14 +124,17 @@ export class FeedWorld {
 
   /** The same feed with other options: what was changed by hand stays. */
   async pointAt(name: string, options: FeedOptions, policy: object = {}): Promise<TestFeed> {
-    const config = { ...this.sandbox.feedConfig(name, options), policy };
-    const sourceId = await registerSource(this.db, {
-      tenantId: 'default',
-      name,
-      kind: 'nivoda',
-      config: config as never,
+    const { sourceId } = await this.source(name, 'nivoda', {
+      ...this.sandbox.feedConfig(name, options),
+      policy,
     });
     return { name, sourceId, changes: this.sandbox.feedChanges(name) };
+  }
+
+  /** A source of any kind; the one that has the name is pointed elsewhere. */
+  async source(name: string, kind: string, config: object): Promise<Pick<TestFeed, 'sourceId'>> {
+    const tenantId = 'default';
+    return { sourceId: await registerSource(this.db, { tenantId, name, kind, config: config as never }) };
   }
 
   worker(id = 'w1', options: ConstructorParameters<typeof PipelineWorker>[2] = {}): PipelineWorker {
@@ -150,11 +161,34 @@ export class FeedWorld {
   async run(
     feed: Pick<TestFeed, 'sourceId'>,
     runType: PipelineRunType | null = null,
+    worker = this.worker(),
   ): Promise<PipelineRunRow> {
     const { id } = await this.start(feed, runType);
-    await this.worker().drain();
+    await worker.drain();
     await this.expectSound(id);
     return this.find(id);
+  }
+
+  /** A full run that was read, in one partition of one record that it did not keep. */
+  async consolidating(feed: Pick<TestFeed, 'sourceId'>): Promise<ConsolidatingRun> {
+    const { id } = await this.start(feed, 'full');
+    const move = (status: string) =>
+      this.db.query('UPDATE run_metadata SET status = $2 WHERE run_id = $1', [id, status]);
+    await this.db.query(
+      'UPDATE run_metadata SET plan_began_at = started_at, expected_workers = 1 WHERE run_id = $1',
+      [id],
+    );
+    await move('WORKERS_RUNNING');
+    await this.db.query(`INSERT INTO worker_runs (run_id, partition_id) VALUES ($1, 'partition-0')`, [id]);
+    for (const status of ['running', 'completed']) {
+      await this.db.query('UPDATE worker_runs SET status = $2, records_processed = 1 WHERE run_id = $1', [
+        id,
+        status,
+      ]);
+    }
+    await move('CONSOLIDATING');
+    const runs = await findConsolidatingRuns(this.db, []);
+    return runs.find(({ runId }) => runId === id)!;
   }
 
   async find(runId: string): Promise<PipelineRunRow> {

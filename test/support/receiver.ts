@@ -12,13 +12,22 @@ export interface Received {
   readonly body: any;
 }
 
-/** A status to answer with, or `hang` for no answer at all. */
-export type Answer = number | 'hang';
+/**
+ * A status to answer with, `hang` for no answer at all, `trickle` for a 200 whose body does not end, or `echo` for a
+ * 500 that repeats what was sent.
+ */
+export type Answer = number | 'hang' | 'trickle' | 'echo';
 
 export class Receiver {
   readonly received: Received[] = [];
   /** What to answer, by path; 200 where nothing is said. */
   readonly answers = new Map<string, Answer>();
+  /** Sent with every answer. */
+  headers: Readonly<Record<string, string>> = {};
+  /** Answers 422 to what it is true of. */
+  refuse: (received: Received) => boolean = () => false;
+  /** What hangs. */
+  readonly #hanging: ServerResponse[] = [];
   readonly #server = createServer((request, response) => void this.#take(request, response));
 
   static async start(): Promise<Receiver> {
@@ -43,6 +52,11 @@ export class Receiver {
     return this.received.at(-1)!;
   }
 
+  /** Answers 200 to all that hangs. */
+  release(): void {
+    for (const response of this.#hanging.splice(0)) response.writeHead(200).end();
+  }
+
   async stop(): Promise<void> {
     if (!this.#server.listening) return;
     this.#server.closeAllConnections();
@@ -55,10 +69,13 @@ export class Receiver {
     for await (const part of request) parts.push(part as Buffer);
     const text = Buffer.concat(parts).toString('utf8');
     const path = request.url ?? '';
-    this.received.push({ path, headers: request.headers, text, body: text === '' ? null : JSON.parse(text) });
+    const received = { path, headers: request.headers, text, body: text === '' ? null : JSON.parse(text) };
+    this.received.push(received);
     this.#server.emit('received');
-    const answer = this.answers.get(path) ?? 200;
-    if (answer === 'hang') return;
-    response.writeHead(answer, { location: '/elsewhere' }).end('noted');
+    const answer = this.refuse(received) ? 422 : (this.answers.get(path) ?? 200);
+    if (answer === 'hang') return void this.#hanging.push(response);
+    if (answer === 'trickle') response.writeHead(200).write('not');
+    else if (answer === 'echo') response.writeHead(500).end(text);
+    else response.writeHead(answer, { location: '/elsewhere', ...this.headers }).end('noted');
   }
 }

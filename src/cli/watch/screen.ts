@@ -1,17 +1,8 @@
 // Where `watch` writes: a line that is written over on a terminal, lines one after another elsewhere, or JSON.
 
+import type { AnyRunState, RunEvent } from '../../client/index.js';
 import type { Kind } from '../run-kind.js';
-import { printable, renderState, type RunState } from './run-state.js';
-
-export interface LedgerLine {
-  readonly seq: number;
-  readonly type: string;
-  readonly level: string;
-  readonly message: string;
-  readonly payload: unknown;
-  readonly actor: string;
-  readonly createdAt: string;
-}
+import { printable, renderState } from './run-state.js';
 
 const CLEAR_LINE = '\r\u001b[2K';
 
@@ -25,7 +16,7 @@ export class Screen {
     private readonly json: boolean,
   ) {}
 
-  showState(run: RunState): void {
+  showState(run: AnyRunState): void {
     if (this.json) return this.print(JSON.stringify({ state: run }));
     const text = renderState(this.kind, run);
     if (text === this.shown) return;
@@ -35,7 +26,7 @@ export class Screen {
     else if (!this.hasLedger) this.print(text);
   }
 
-  showLine(line: LedgerLine): void {
+  showLine(line: RunEvent): void {
     this.hasLedger = true;
     if (this.json) return this.print(JSON.stringify({ event: line }));
     const [, time = line.createdAt] = /T(\d\d:\d\d:\d\d)/.exec(line.createdAt) ?? [];
@@ -45,7 +36,7 @@ export class Screen {
     process.stdout.write(`${CLEAR_LINE}${text}\n${this.shown.slice(0, process.stdout.columns - 1)}`);
   }
 
-  showEnd(run: RunState): void {
+  showEnd(run: AnyRunState): void {
     if (this.json) return;
     if (this.terminal) process.stdout.write(`${CLEAR_LINE}${renderState(this.kind, run)}\n`);
     else if (this.hasLedger) this.print(renderState(this.kind, run));

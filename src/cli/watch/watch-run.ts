@@ -1,11 +1,12 @@
 // Watching one run until it comes to rest: its states as they change, and its ledger line by line where that is
 // asked for. Ends when the run has ended and everything up to its last line was shown.
 
+import { WebSocket } from 'ws';
+import { RunledgerClient, RunledgerError, type AnyRunState } from '../../client/index.js';
 import { ApiFault, type Api } from '../api.js';
 import { findKind, type Kind } from '../run-kind.js';
-import { LiveConnection } from './live.js';
-import { Screen, type LedgerLine } from './screen.js';
-import { exitCodeOf, VIEWS, type RunState } from './run-state.js';
+import { Screen } from './screen.js';
+import { exitCodeOf, VIEWS } from './run-state.js';
 
 export interface WatchOptions {
   /** One JSON object per line, for programs. */
@@ -14,87 +15,83 @@ export interface WatchOptions {
   readonly events: boolean;
 }
 
-const EVENTS = `subscription Events($runId: ID!, $after: Int) {
-  runEvents(runId: $runId, after: $after) { seq type level message payload actor createdAt } }`;
-
 /** Answers the exit code that fits the run's outcome. */
 export async function watchRun(api: Api, runId: string, options: WatchOptions): Promise<number> {
   const kind = await findKind(api, runId);
   if (kind === null) throw new ApiFault('NOT_FOUND', `There is no run ${runId}.`, null, true);
   const screen = new Screen(kind, options.json);
-  const leaving = new AbortController();
-  const live = new LiveConnection(api, leaving.signal, ({ message }) =>
-    screen.note(`${message}; trying again`),
-  );
+  const client = new RunledgerClient({
+    url: api.url.href,
+    ...(api.key === null ? {} : { apiKey: api.key }),
+    webSocketImpl: WebSocket,
+    onRetry: ({ message }, { attempt }) => {
+      if (attempt === 1) screen.note(`The server: ${message}; trying again`);
+    },
+  });
   try {
-    const showsLedger = options.events || kind === 'OpsRun';
-    return await new Watch(live, screen, kind, runId).follow(showsLedger);
+    return await new Watch(client, screen, kind, runId).follow(options.events || kind === 'OpsRun');
+  } catch (error) {
+    throw error instanceof RunledgerError ? new ApiFault(error.code, `The server: ${error.message}`) : error;
   } finally {
-    leaving.abort();
     screen.end();
-    await live.close();
+    client.close();
   }
 }
 
 class Watch {
-  private final: RunState | null = null;
+  private final: AnyRunState | null = null;
   private seq = 0;
-  private allShown: () => void = () => {};
+  private readonly everythingShown = new AbortController();
 
   constructor(
-    private readonly live: LiveConnection,
+    private readonly client: RunledgerClient,
     private readonly screen: Screen,
     private readonly kind: Kind,
     private readonly runId: string,
   ) {}
 
   async follow(showsLedger: boolean): Promise<number> {
-    const lines = showsLedger ? this.followLedger() : null;
-    const states = this.followStates();
-    // What the end of the watch cuts off is nobody's fault.
-    for (const each of [lines, states]) each?.catch(() => {});
-    // Whichever is refused first ends the watch; both end by themselves otherwise.
-    await Promise.race([Promise.all([states, this.ledgerShown(showsLedger)]), ...(lines ? [lines] : [])]);
-    await states;
+    await Promise.all([this.followStates(), ...(showsLedger ? [this.followLedger()] : [])]);
     this.screen.showEnd(this.final!);
-    return exitCodeOf(this.kind, this.final!)!;
+    return exitCodeOf(this.kind, this.final!);
   }
 
-  private followStates(): Promise<void> {
-    const { subscription, fields } = VIEWS[this.kind];
-    return this.live.follow<Record<string, RunState>>(
-      `subscription Progress($runId: ID!) { ${subscription}(runId: $runId) { ${fields} } }`,
-      () => ({ runId: this.runId }),
-      (data) => {
-        const run = data[subscription]!;
-        this.screen.showState(run);
-        if (exitCodeOf(this.kind, run) === null) return false;
-        this.final = run;
-        this.checkShown();
-        return true;
-      },
-    );
+  private async followStates(): Promise<void> {
+    let newest: AnyRunState | null = null;
+    for await (const run of VIEWS[this.kind].follow(this.client, this.runId)) {
+      this.screen.showState(run);
+      newest = run;
+    }
+    this.final = newest;
+    this.endIfShown();
   }
 
-  private followLedger(): Promise<void> {
-    return this.live.follow<{ runEvents: LedgerLine }>(
-      EVENTS,
-      () => ({ runId: this.runId, after: this.seq }),
-      ({ runEvents: line }) => {
-        this.seq = line.seq;
-        this.screen.showLine(line);
-        return this.checkShown();
-      },
-    );
+  private async followLedger(): Promise<void> {
+    const { signal } = this.everythingShown;
+    while (!signal.aborted) {
+      try {
+        for await (const line of this.client.runEvents(this.runId, { signal, after: this.seq })) {
+          this.seq = line.seq;
+          this.screen.showLine(line);
+          this.endIfShown();
+        }
+        return;
+      } catch (error) {
+        if (!signal.aborted) this.skipPruned(error);
+      }
+    }
   }
 
-  private ledgerShown(showsLedger: boolean): Promise<void> {
-    return showsLedger ? new Promise((resolve) => (this.allShown = resolve)) : Promise.resolve();
+  /** Retention may delete lines before they are shown, also all that there are. */
+  private skipPruned(error: unknown): void {
+    const prunedSeq = error instanceof RunledgerError ? error.details?.['prunedSeq'] : undefined;
+    if (typeof prunedSeq !== 'number' || prunedSeq <= this.seq) throw error;
+    this.screen.note(`Lines ${this.seq + 1} to ${prunedSeq} of the ledger were deleted by retention`);
+    this.seq = prunedSeq;
+    this.endIfShown();
   }
 
-  private checkShown(): boolean {
-    if (this.final === null || this.seq < this.final.lastSeq) return false;
-    this.allShown();
-    return true;
+  private endIfShown(): void {
+    if (this.final !== null && this.seq >= this.final.lastSeq) this.everythingShown.abort();
   }
 }

@@ -2,6 +2,7 @@
 
 import { createTransport } from 'nodemailer';
 import { z } from 'zod';
+import { Deadline } from '../deadline.js';
 import { headlineOf, SEND_TIMEOUT_MS, type AlertSink, type Notice } from './sink.js';
 
 const MAX_RECIPIENTS = 20;
@@ -24,7 +25,10 @@ export const EMAIL_SETTINGS = z
   });
 
 export class EmailSink implements AlertSink {
-  constructor(private readonly settings: z.infer<typeof EMAIL_SETTINGS>) {}
+  constructor(
+    private readonly settings: z.infer<typeof EMAIL_SETTINGS>,
+    private readonly timeoutMs = SEND_TIMEOUT_MS,
+  ) {}
 
   async send(notice: Notice, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
@@ -35,16 +39,19 @@ export class EmailSink implements AlertSink {
       secure,
       requireTLS: !secure && !LOOPBACK.has(host),
       ...(user === undefined ? {} : { auth: { user, pass: password! } }),
-      connectionTimeout: SEND_TIMEOUT_MS,
-      greetingTimeout: SEND_TIMEOUT_MS,
-      socketTimeout: SEND_TIMEOUT_MS,
+      connectionTimeout: this.timeoutMs,
+      greetingTimeout: this.timeoutMs,
+      socketTimeout: this.timeoutMs,
     });
-    const cut = (): void => transport.close();
-    signal.addEventListener('abort', cut, { once: true });
+    // The timeouts above are between two bytes; a server that trickles would outlast them all.
+    const deadline = new Deadline(this.timeoutMs, signal);
     try {
-      await transport.sendMail({ from, to, ...letterOf(notice) });
+      await transport.sendMail({ from, to, ...letterOf(notice), signal: deadline.signal });
+    } catch (error) {
+      if (deadline.expired) throw new Error(`not taken within ${this.timeoutMs} ms`, { cause: error });
+      throw error;
     } finally {
-      signal.removeEventListener('abort', cut);
+      deadline.clear();
       transport.close();
     }
   }

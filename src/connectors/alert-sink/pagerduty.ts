@@ -21,7 +21,7 @@ export class PagerDutySink implements AlertSink {
   send(notice: Notice, signal: AbortSignal): Promise<void> {
     const { url, routingKey } = this.settings;
     const body = { routing_key: routingKey, ...eventOf(notice) };
-    return postSigned({ url, secret: null, deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
+    return postSigned({ url, secrets: [], deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
   }
 }
 

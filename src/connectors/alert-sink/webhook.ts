@@ -19,9 +19,10 @@ export class WebhookSink implements AlertSink {
   constructor(private readonly settings: z.infer<typeof WEBHOOK_SETTINGS>) {}
 
   send(notice: Notice, signal: AbortSignal): Promise<void> {
-    const { url, secret = null } = this.settings;
+    const { url, secret } = this.settings;
+    const secrets = secret === undefined ? [] : [secret];
     const body = bodyOf(notice);
-    return postSigned({ url, secret, deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
+    return postSigned({ url, secrets, deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { failureOfStatus, permanent, send } from '../source-call.js';
+import { failureOfStatus, permanent, send, type SourceFault } from '../source-call.js';
 
 export interface OpenBytes {
   readonly chunks: AsyncIterable<Uint8Array>;
@@ -16,6 +16,12 @@ export interface ByteSource {
   /** Whether it can be read from any position without reading what is before. */
   readonly isSeekable: boolean;
   open(position: number, signal: AbortSignal): Promise<OpenBytes>;
+  /** Of the file as it is now, when that can be known without reading it again. */
+  currentVersion(): Promise<string | null>;
+}
+
+export function fileChanged(): SourceFault {
+  return permanent('the file has changed since the run was planned: start another run');
 }
 
 export class DiskFile implements ByteSource {
@@ -27,11 +33,16 @@ export class DiskFile implements ByteSource {
   }
 
   async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
+    const version = await this.currentVersion();
+    const chunks = createReadStream(this.#path, { start: position, signal });
+    return { chunks, version, dateMs: null };
+  }
+
+  async currentVersion(): Promise<string> {
     const { size, mtimeMs } = await stat(this.#path).catch((error: NodeJS.ErrnoException) => {
       throw permanent(`the file cannot be read: ${error.code ?? error.message}`);
     });
-    const chunks = createReadStream(this.#path, { start: position, signal });
-    return { chunks, version: `${size}-${mtimeMs}`, dateMs: null };
+    return `${size}-${mtimeMs}`;
   }
 }
 
@@ -46,18 +57,25 @@ export class Download implements ByteSource {
   }
 
   async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
-    const headers = { ...this.#headers, ...(position > 0 ? { range: `bytes=${position}-` } : {}) };
+    // From the byte before, which is there even at the file's very end: no answer has to do without a version.
+    const start = Math.max(0, position - 1);
+    const headers = { ...this.#headers, ...(position > 0 ? { range: `bytes=${start}-` } : {}) };
     const response = await send({ url: this.#url, headers }, signal);
-    // The position is the file's very end.
-    if (position > 0 && response.status === 416) return { chunks: none(), version: null, dateMs: null };
-    if (!response.ok) throw failureOfStatus(response);
+    const fault = response.ok ? null : failureOfStatus(response);
+    if (position > 0 && response.status === 416) throw fileChanged();
+    if (fault) throw fault;
     const body = response.body ?? none();
     return {
       // A server that knows no ranges sends everything.
-      chunks: response.status === 206 ? body : skip(position, body),
+      chunks: skip(response.status === 206 ? position - start : position, body),
       version: response.headers.get('etag') ?? response.headers.get('last-modified'),
       dateMs: Date.parse(response.headers.get('date') ?? '') || null,
     };
+  }
+
+  /** The stream that is open is of one answer, and so of one file. */
+  async currentVersion(): Promise<null> {
+    return null;
   }
 }
 

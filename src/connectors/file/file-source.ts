@@ -16,7 +16,7 @@ import type {
   Source,
   SourceFailure,
 } from '../source.js';
-import { DiskFile, Download, type ByteSource } from './bytes.js';
+import { DiskFile, Download, fileChanged, type ByteSource } from './bytes.js';
 import type { FileSettings } from './config.js';
 import { toFeedRecord, type Format } from './format.js';
 import { RecordReader, type Wait } from './record-reader.js';
@@ -78,6 +78,7 @@ export class FileSource implements Source {
       const reader = await this.#readerAt(cursor === null ? bounds.from : Number(cursor), bounds, signal);
       try {
         const page = await this.#readPage(reader, bounds, { limit, since }, this.#waitUnder(signal));
+        refuseOther(bounds.version, await this.#bytes.currentVersion());
         if (page.isLast) reader.close();
         else this.#keep(reader);
         return page;
@@ -120,7 +121,17 @@ export class FileSource implements Source {
       if (!isOld) records.push(toFeedRecord(parsed, line.text, (record) => this.#mapping.idOf(record)));
     }
     isLast ||= to !== null && reader.position >= to;
-    return { kind: 'page', records, passed, cursor: String(reader.position), isLast, totalRecords: null };
+    const cursor = String(reader.position);
+    return {
+      kind: 'page',
+      records,
+      passed,
+      cursor,
+      isLast,
+      totalRecords: null,
+      counted: null,
+      fingerprint: null,
+    };
   }
 
   async #cut(reader: RecordReader, wait: Wait): Promise<PlannedRange[]> {
@@ -161,12 +172,18 @@ export class FileSource implements Source {
     if (open) {
       this.#open.delete(position);
       clearTimeout(open.idle);
-      return open.reader;
+      // Another run may have left it here, which was planned on another file.
+      if (open.reader.version === version) return open.reader;
+      open.reader.close();
     }
     const { reader } = await this.#openAt(position, signal);
-    if (version === null || reader.version === null || version === reader.version) return reader;
-    reader.close();
-    throw permanent('the file has changed since the run was planned: start another run');
+    try {
+      refuseOther(version, reader.version);
+      return reader;
+    } catch (error) {
+      reader.close();
+      throw error;
+    }
   }
 
   async #openAt(
@@ -198,6 +215,12 @@ export class FileSource implements Source {
     idle.unref();
     this.#open.set(position, { reader, idle });
   }
+}
+
+/** The bytes of a range mean nothing in another file. A version that nobody knows is no other. */
+function refuseOther(planned: string | null, found: string | null): void {
+  if (planned === null || found === null || planned === found) return;
+  throw fileChanged();
 }
 
 function toBounds(range: unknown): FileRange {

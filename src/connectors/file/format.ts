@@ -7,8 +7,8 @@ import type { FeedRecord } from '../source.js';
 export type Parsed = { readonly record: Record<string, unknown> } | { readonly reason: string };
 
 export interface Format {
-  /** Whether a line break inside quotes belongs to the record. */
-  readonly hasQuotes: boolean;
+  /** What ends a cell where a line break inside quotes belongs to the record; null: there are no quotes. */
+  readonly delimiter: string | null;
   /** The first record names the columns. */
   readonly hasHeader: boolean;
   parse(text: string, columns: readonly string[]): Parsed;
@@ -16,7 +16,7 @@ export interface Format {
 }
 
 export const NDJSON: Format = {
-  hasQuotes: false,
+  delimiter: null,
   hasHeader: false,
   parse: (text) => {
     try {
@@ -35,7 +35,7 @@ export const NDJSON: Format = {
 export function csvFormat(delimiter: string): Format {
   const split = (text: string): string[] | null => splitCsv(text, delimiter);
   return {
-    hasQuotes: true,
+    delimiter,
     hasHeader: true,
     parse: (text, columns) => {
       const cells = split(text);
@@ -49,7 +49,10 @@ export function csvFormat(delimiter: string): Format {
   };
 }
 
-/** RFC 4180. Null when quotes are not as it wants them. */
+/**
+ * RFC 4180, and a quote inside a cell that did not begin with one is a character like any other (5" ring). Null
+ * when more follows a quoted cell than it may.
+ */
 function splitCsv(text: string, delimiter: string): string[] | null {
   const cells: string[] = [];
   let at = 0;
@@ -62,9 +65,7 @@ function splitCsv(text: string, delimiter: string): string[] | null {
     } else {
       const next = text.indexOf(delimiter, at);
       const end = next < 0 ? text.length : next;
-      const cell = text.slice(at, end);
-      if (cell.includes('"')) return null;
-      cells.push(cell);
+      cells.push(text.slice(at, end));
       at = end;
     }
     if (at >= text.length) return cells;

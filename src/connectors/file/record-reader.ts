@@ -25,7 +25,8 @@ export type Wait = <T>(work: Promise<T>) => Promise<T>;
 export class RecordReader {
   readonly version: string | null;
   readonly #chunks: AsyncIterator<Uint8Array>;
-  readonly #hasQuotes: boolean;
+  /** Null where there are no quotes. */
+  readonly #delimiter: number | null;
   readonly #abort: AbortController;
   #buffer: Buffer = Buffer.alloc(0);
   #position: number;
@@ -35,7 +36,7 @@ export class RecordReader {
     this.version = bytes.version;
     this.#chunks = bytes.chunks[Symbol.asyncIterator]();
     this.#position = position;
-    this.#hasQuotes = format.hasQuotes;
+    this.#delimiter = format.delimiter?.charCodeAt(0) ?? null;
     this.#abort = abort;
   }
 
@@ -72,18 +73,27 @@ export class RecordReader {
   /** How many bytes the record at the front has, with its line break; 0 at the end of the file. */
   async #findEnd(wait: Wait): Promise<number> {
     let isQuoted = false;
+    let closedAt = -Infinity;
     let at = 0;
     for (;;) {
       for (; at < this.#buffer.length; at += 1) {
         const byte = this.#buffer[at];
-        if (byte === QUOTE && this.#hasQuotes) isQuoted = !isQuoted;
-        else if (byte === LINE_FEED && !isQuoted) return at + 1;
+        if (byte === QUOTE && this.#delimiter !== null) {
+          if (isQuoted) closedAt = at;
+          // Behind the quote that seemed to close a cell it opens again: two of them stand for one.
+          isQuoted = !isQuoted && (this.#isCellStart(at) || at === closedAt + 1);
+        } else if (byte === LINE_FEED && !isQuoted) return at + 1;
       }
       if (at > MAX_RECORD_BYTES) {
         throw permanent(`the record at byte ${this.#position} has more than ${MAX_RECORD_BYTES} bytes`);
       }
       if (!(await this.#fill(wait))) return this.#buffer.length;
     }
+  }
+
+  #isCellStart(at: number): boolean {
+    if (at === 0 || this.#buffer[at - 1] === this.#delimiter) return true;
+    return this.#position === 0 && at === 3 && this.#buffer.subarray(0, 3).equals(BYTE_ORDER_MARK);
   }
 
   async #fill(wait: Wait): Promise<boolean> {

@@ -4,7 +4,7 @@
 
 import { z } from 'zod';
 import { FieldMapping, readPath } from '../field-mapping.js';
-import { readRecord } from '../record.js';
+import { fingerprintOf, readRecord } from '../record.js';
 import {
   callForJson,
   outcomeOf,
@@ -62,16 +62,18 @@ export class HttpJsonSource implements Source {
       const next = this.#nextCursor(answer);
       if (next !== null && next === cursor)
         throw permanent(`the source gave the cursor ${next} twice in a row`);
+      const read = items.map((item) => readRecord(item, this.#mapping.idOf(item)));
+      const total = this.#totalOf(answer);
       return {
         kind: 'page',
-        records: items
-          .filter((item) => this.#mapping.mayHaveChangedSince(item, since))
-          .map((item) => readRecord(item, this.#mapping.idOf(item))),
+        records: read.filter((_, index) => this.#mapping.mayHaveChangedSince(items[index], since)),
         passed: items.length,
         cursor: next,
         isLast:
           this.#isLast(items.length, size, next) || (end !== null && start + offset + items.length >= end),
-        totalRecords: end === null ? this.#totalOf(answer) : null,
+        totalRecords: total === null ? null : Math.max(0, Math.min(end ?? Infinity, total) - start),
+        counted: this.#settings.paging.kind === 'offset' ? total : null,
+        fingerprint: fingerprintOf(read),
       };
     });
   }
@@ -95,7 +97,8 @@ export class HttpJsonSource implements Source {
       const start = startOf(index);
       const isLast = index === count - 1;
       const end = isLast ? total : startOf(index + 1);
-      return { range: { start, end: isLast ? null : end }, totalRecords: end - start };
+      const range = { start, end: isLast ? null : end };
+      return { range, totalRecords: end - start, counted: total, lead: start };
     });
   }
 

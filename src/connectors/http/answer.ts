@@ -6,6 +6,7 @@ import { outcomes } from '../batch.js';
 import type { Failure, FailureCode, ItemOutcome, Outcome, PriceChange } from '../channel.js';
 import { invalid, MALFORMED, permanent, retryable, statusFailure } from '../failures.js';
 import type { AnswerSettings, ReadSettings } from './config.js';
+import type { Reading } from '../readings.js';
 import type { Reply } from './http-client.js';
 import { valueAt } from './json-pointer.js';
 
@@ -13,7 +14,6 @@ import { valueAt } from './json-pointer.js';
 export type Verdict = { readonly whole: Failure } | { readonly results: readonly ItemOutcome[] };
 
 const PASSING: ReadonlySet<FailureCode> = new Set(['RATE_LIMITED', 'TIMEOUT', 'UPSTREAM']);
-const LONGEST_MESSAGE = 500;
 
 export function judgeWrite(
   items: readonly PriceChange[],
@@ -83,8 +83,16 @@ function refusedStatus({ status, headers, text }: Reply, settings: AnswerSetting
 function readMessage(json: unknown, { error }: AnswerSettings): string | null {
   const found = error === undefined ? undefined : valueAt(json, error);
   if (found === undefined || found === null || found === '') return null;
-  const text = typeof found === 'string' ? found : JSON.stringify(found);
-  return text.slice(0, LONGEST_MESSAGE);
+  return typeof found === 'string' ? found : showJson(found);
+}
+
+/** Null when it is nested deeper than anything can show. */
+function showJson(value: unknown): string | null {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return null;
+  }
 }
 
 function readDelay(json: unknown, { retryAfter }: AnswerSettings): number | null {
@@ -92,15 +100,13 @@ function readDelay(json: unknown, { retryAfter }: AnswerSettings): number | null
   return seconds >= 0 && seconds < 1e9 ? Math.ceil(seconds * 1000) : null;
 }
 
-export type PriceList =
-  | { readonly failure: Failure }
-  | { readonly prices: readonly (readonly [externalId: string, unitAmount: number])[] };
+export type PriceList = { readonly failure: Failure } | { readonly prices: readonly Reading[] };
 
-/** The prices that an answer to a read for `ids` holds; a price that cannot be read fails it. */
+/** The prices that an answer to a read for `ids` holds. */
 export function readPrices(
   ids: readonly string[],
   reply: Reply,
-  { items, id, amount, unit }: ReadSettings['answer'],
+  { items, id, amount: at, unit }: ReadSettings['answer'],
   currency: string,
 ): PriceList {
   // One item was asked for, and there is none.
@@ -110,15 +116,13 @@ export function readPrices(
   const list = items === undefined ? [json] : valueAt(json, items);
   if (json === undefined || !Array.isArray(list)) return { failure: MALFORMED };
   if (id === undefined && list.length !== ids.length) return { failure: MALFORMED };
-  const prices: [string, number][] = [];
+  const prices: Reading[] = [];
   for (const [index, entry] of list.entries()) {
-    const found = valueAt(entry, amount);
+    const found = valueAt(entry, at);
     if (found === undefined || found === null) continue;
     const externalId = id === undefined ? ids[index]! : String(valueAt(entry, id));
-    const unitAmount = toUnitAmount(found, unit, currency);
-    if (unitAmount === null)
-      return { failure: invalid(`The price of ${externalId} is no amount of ${currency}`) };
-    prices.push([externalId, unitAmount]);
+    const amount = toUnitAmount(found, unit, currency);
+    prices.push([externalId, amount ?? invalid(`The channel's price is no amount of ${currency}`)]);
   }
   return { prices };
 }

@@ -3,8 +3,10 @@
 // `{{credentials.name}}`, so that nothing else in the settings is secret.
 
 import { z } from 'zod';
+import { isStorable } from '../../domain/text.js';
 import { GUARDED_URL, TIMEOUT_MS } from '../settings.js';
 import { isPointer } from './json-pointer.js';
+import { CREDENTIAL_PREFIX, type Contradiction } from './plain-secrets.js';
 import { findPlaceholders } from './template.js';
 
 const ITEM_FIELDS = ['externalId', 'unitAmount', 'decimal', 'decimalNumber', 'currency', 'idempotencyKey'];
@@ -14,8 +16,6 @@ const READ_FIELDS = ['externalId', 'externalIds', 'currency'];
 /** Set by fetch or by the connector itself. */
 const RESERVED_HEADERS =
   /^(host|connection|content-length|transfer-encoding|upgrade|keep-alive|te|trailer|expect)$/i;
-const CREDENTIAL_HEADERS = /^(proxy-)?authorization$|^cookie$|(^|-)(api-?key|token|secret|password)$/i;
-const CREDENTIAL_PREFIX = 'credentials.';
 
 const POINTER = z.string().refine(isPointer, 'must be a JSON pointer such as /result/ok');
 const HEADER_NAME = z
@@ -74,6 +74,7 @@ const READ = z.strictObject({
   }),
 });
 
+const CREDENTIAL = z.string().min(1).max(8_192).refine(isStorable, 'has a character that is none');
 const SIGNATURE = z.strictObject({ header: HEADER_NAME, credential: z.string() });
 
 export type AnswerSettings = z.infer<typeof ANSWER>;
@@ -85,7 +86,7 @@ export const HTTP_SETTINGS = z
   .strictObject({
     write: WRITE,
     read: READ,
-    credentials: z.record(z.string().regex(/^[\w-]{1,100}$/), z.string().min(1).max(8_192)).default({}),
+    credentials: z.record(z.string().regex(/^[\w-]{1,100}$/), CREDENTIAL).default({}),
     idempotencyHeader: HEADER_NAME.default('Idempotency-Key'),
     signature: SIGNATURE.exactOptional(),
     callTimeoutMs: TIMEOUT_MS,
@@ -103,26 +104,19 @@ export const HTTP_SETTINGS = z
 
 export type HttpConfig = z.infer<typeof HTTP_SETTINGS>;
 
-interface Contradiction {
-  readonly field: readonly string[];
-  readonly message: string;
-}
-
 function* findContradictions(settings: HttpConfig): Generator<Contradiction> {
   const { write, read, credentials, signature } = settings;
   const secrets = Object.keys(credentials).map((name) => `${CREDENTIAL_PREFIX}${name}`);
   const [callFields, bodyFields] = write.batch
     ? [BATCH_FIELDS, ['items', ...BATCH_FIELDS]]
     : [ITEM_FIELDS, ITEM_FIELDS];
-  yield* findStrangers(['write', 'url'], write.url, write.batch ? [] : ITEM_FIELDS);
+  yield* findStrangers(['write', 'url'], write.url, [...(write.batch ? [] : ITEM_FIELDS), ...secrets]);
   yield* findStrangers(['write', 'headers'], write.headers, [...callFields, ...secrets]);
   yield* findStrangers(['write', 'body'], write.body, [...bodyFields, ...secrets]);
   yield* findStrangers(['write', 'batch', 'item'], write.batch?.item, ITEM_FIELDS);
-  yield* findStrangers(['read', 'url'], read.url, READ_FIELDS);
+  yield* findStrangers(['read', 'url'], read.url, [...READ_FIELDS, ...secrets]);
   yield* findStrangers(['read', 'headers'], read.headers, secrets);
   yield* findStrangers(['read', 'body'], read.body, [...READ_FIELDS, ...secrets]);
-  yield* findPlainCredentials(['write', 'headers'], write.headers);
-  yield* findPlainCredentials(['read', 'headers'], read.headers);
   yield* findMissingParts(settings);
   if (signature && !Object.hasOwn(credentials, signature.credential)) {
     yield { field: ['signature', 'credential'], message: 'must be the name of one of the credentials' };
@@ -138,22 +132,6 @@ function* findStrangers(
   if (strangers.length === 0) return;
   const choice = known.length === 0 ? 'there are none here' : `there are ${known.join(', ')}`;
   yield { field, message: `no such placeholder: ${strangers.join(', ')} (${choice})` };
-}
-
-function* findPlainCredentials(
-  field: readonly string[],
-  headers: Readonly<Record<string, string>>,
-): Generator<Contradiction> {
-  for (const [name, value] of Object.entries(headers)) {
-    if (!CREDENTIAL_HEADERS.test(name)) continue;
-    const refers = [...findPlaceholders(value)].some((placeholder) =>
-      placeholder.startsWith(CREDENTIAL_PREFIX),
-    );
-    if (!refers) {
-      const message = 'carries a credential: put it under credentials and write {{credentials.<name>}} here';
-      yield { field: [...field, name], message };
-    }
-  }
 }
 
 function* findMissingParts({ write, read }: HttpConfig): Generator<Contradiction> {

@@ -2,11 +2,11 @@
 // batch becomes calls and how an item's fields fill the templates; no credential leaves it in a message.
 
 import { toDecimal } from '../../domain/money.js';
-import { AppError } from '../../errors.js';
 import { callKey, chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
 import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
-import type { Channel, Failure, ItemOutcome, PriceChange } from '../channel.js';
-import { invalid, readFailure } from '../failures.js';
+import type { Channel, Failure, ItemOutcome, PriceChange, Readings } from '../channel.js';
+import { invalid } from '../failures.js';
+import { collectReadings, failOrHalveRead, type Reading } from '../readings.js';
 import { judgeWrite, readPrices, type PriceList } from './answer.js';
 import type { HttpConfig } from './config.js';
 import { HttpClient, type HttpCall } from './http-client.js';
@@ -18,7 +18,6 @@ const PROBE_ID = 'runledger-probe';
 const PROBE_CURRENCY = 'EUR';
 
 type Step = CallStep<ItemOutcome>;
-type ReadPrice = readonly [externalId: string, unitAmount: number];
 
 export class HttpChannel implements Channel {
   readonly maxBatch: number;
@@ -46,22 +45,11 @@ export class HttpChannel implements Channel {
     yield* pool.run(calls.map((items) => this.#write(items)));
   }
 
-  async fetchPrices(
-    externalIds: readonly string[],
-    currency: string,
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<string, number>> {
+  fetchPrices(externalIds: readonly string[], currency: string, signal: AbortSignal): Promise<Readings> {
     const { read } = this.#config;
     const single = findPlaceholders([read.url, read.body ?? null]).has('externalId');
-    const asked = new Set(externalIds);
-    const prices = new Map<string, number>();
-    const pool = new CallPool<ReadPrice>(MAX_CALLS_IN_FLIGHT, signal);
     const calls = chunks(externalIds, single ? 1 : read.max).map((ids) => this.#read(ids, currency));
-    for await (const found of pool.run(calls)) {
-      for (const [id, amount] of found) if (asked.has(id)) prices.set(id, amount);
-    }
-    if (signal.aborted) throw new AppError('UNAVAILABLE', 'The reading of prices was cut short');
-    return prices;
+    return collectReadings(externalIds, calls, MAX_CALLS_IN_FLIGHT, signal);
   }
 
   async probe(signal: AbortSignal): Promise<Failure | null> {
@@ -76,11 +64,13 @@ export class HttpChannel implements Channel {
       size: items.length,
       run: async (signal): Promise<Step> => {
         const call = attempt(() => this.#writeCall(items));
-        if ('failure' in call) return failOrHalve(items, call.failure, again);
+        if ('failure' in call) return failOrHalve(items, this.#withoutSecrets(call.failure), outcomes, again);
         const answer = await this.#client.send(call, signal);
-        if ('failure' in answer) return failOrHalve(items, answer.failure, again);
+        if ('failure' in answer)
+          return failOrHalve(items, this.#withoutSecrets(answer.failure), outcomes, again);
         const verdict = judgeWrite(items, answer.reply, this.#config.write.answer);
-        if ('whole' in verdict) return failOrHalve(items, this.#withoutSecrets(verdict.whole), again);
+        if ('whole' in verdict)
+          return failOrHalve(items, this.#withoutSecrets(verdict.whole), outcomes, again);
         return { results: verdict.results.map((result) => this.#cleared(result)), next: [] };
       },
     };
@@ -95,13 +85,14 @@ export class HttpChannel implements Channel {
     return this.#call(write, { ...fields, ...this.#secrets }, { [idempotencyHeader.toLowerCase()]: key });
   }
 
-  #read(ids: readonly string[], currency: string): PooledCall<ReadPrice> {
+  #read(ids: readonly string[], currency: string): PooledCall<Reading> {
     return {
       size: ids.length,
       run: async (signal) => {
         const list = await this.#readList(ids, currency, signal);
-        if ('failure' in list) throw readFailure(this.#withoutSecrets(list.failure));
-        return { results: list.prices, next: [] };
+        if ('prices' in list) return { results: list.prices, next: [] };
+        const failure = this.#withoutSecrets(list.failure);
+        return failOrHalveRead(ids, failure, (half) => this.#read(half, currency));
       },
     };
   }
@@ -144,9 +135,15 @@ export class HttpChannel implements Channel {
   /** An endpoint may say back what it was sent. */
   #withoutSecrets<F extends Failure>(failure: F): F {
     const secrets = Object.values(this.#config.credentials);
+    // In an address it stands encoded, in a body escaped.
+    const forms = secrets.flatMap((secret) => [
+      secret,
+      encodeURIComponent(secret),
+      JSON.stringify(secret).slice(1, -1),
+    ]);
     return {
       ...failure,
-      message: secrets.reduce((text, secret) => text.replaceAll(secret, '***'), failure.message),
+      message: forms.reduce((text, form) => text.replaceAll(form, '***'), failure.message),
     };
   }
 }

@@ -7,6 +7,7 @@ import { Deadline } from '../deadline.js';
 import type { Failure } from '../channel.js';
 import { networkMessage, retryable, timeoutFailure } from '../failures.js';
 import type { HttpConfig } from './config.js';
+import { tracedFetch } from '../../tracing.js';
 
 export interface HttpCall {
   readonly method: string;
@@ -47,7 +48,7 @@ export class HttpClient {
 
   async #exchange({ method, url, headers, body }: HttpCall, signal: AbortSignal): Promise<Answer> {
     const { maxAnswerBytes } = this.#config;
-    const response = await fetch(url, {
+    const response = await tracedFetch(url, {
       method,
       headers: { accept: 'application/json', ...headers, ...this.#sign(method, url, body ?? '') },
       body,

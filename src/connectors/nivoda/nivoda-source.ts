@@ -4,10 +4,10 @@
 
 import { z } from 'zod';
 import { planRanges, type PriceRange } from '../heatmap.js';
-import { readRecord } from '../record.js';
-import { outcomeOf, permanent, planBeganAt } from '../source-call.js';
+import { fingerprintOf, readRecord } from '../record.js';
+import { outcomeOf, permanent, planBeganAt, tryAgain } from '../source-call.js';
 import type { MappedItem, Page, PageRequest, Plan, Source, SourceFailure } from '../source.js';
-import type { PlanPolicy } from '../source-policy.js';
+import type { SourcePolicy } from '../source-policy.js';
 import type { NivodaSettings } from './config.js';
 import { NivodaClient } from './nivoda-client.js';
 import { COUNT, COUNTED, PAGE, PAGED, toQuery } from './operations.js';
@@ -17,9 +17,9 @@ const RANGE = z.object({ minPrice: z.number(), maxPrice: z.number().nullable() }
 
 export class NivodaSource implements Source {
   readonly #client: NivodaClient;
-  readonly #policy: PlanPolicy;
+  readonly #policy: SourcePolicy;
 
-  constructor(settings: NivodaSettings, policy: PlanPolicy) {
+  constructor(settings: NivodaSettings, policy: SourcePolicy) {
     this.#client = new NivodaClient(settings);
     this.#policy = policy;
   }
@@ -29,7 +29,10 @@ export class NivodaSource implements Source {
       const sentMs = Date.now();
       let dateMs: number | null | undefined;
       const count = async (range: PriceRange): Promise<number> => {
-        const answer = await this.#client.call(COUNT, { query: toQuery(range, since) }, COUNTED, signal);
+        const query = toQuery(range, since);
+        const answer = await tryAgain(this.#policy.retry, signal, () =>
+          this.#client.call(COUNT, { query }, COUNTED, signal),
+        );
         dateMs ??= answer.dateMs;
         return answer.data.as.diamonds_by_query_count;
       };
@@ -55,13 +58,17 @@ export class NivodaSource implements Source {
       const { data } = await this.#client.call(PAGE, { query, offset, limit }, PAGED, signal);
       const { items } = data.as.diamonds_by_query;
       if (items.length > limit) throw permanent(`the source gave ${items.length} records for ${limit}`);
+      const records = items.map((item) => readRecord(item, stoneIdOf(item)));
+      const count = data.as.diamonds_by_query_count;
       return {
         kind: 'page',
-        records: items.map((item) => readRecord(item, stoneIdOf(item))),
+        records,
         passed: items.length,
         cursor: null,
         isLast: items.length < limit,
-        totalRecords: data.as.diamonds_by_query_count,
+        totalRecords: count,
+        counted: count,
+        fingerprint: fingerprintOf(records),
       };
     });
   }

@@ -10,6 +10,7 @@ import { MALFORMED, networkMessage, timeoutFailure } from '../failures.js';
 import type { ShopifyConfig } from './config.js';
 import type { CostBudget } from './cost-budget.js';
 import { costOf, failureOf, type CallErrors } from './failures.js';
+import { tracedFetch } from '../../tracing.js';
 
 export interface AdminCall<T> {
   readonly document: string;
@@ -87,7 +88,7 @@ function connect({ endpoint, accessToken }: ShopifyConfig): AdminApiClient {
 async function post(endpoint: string, init: RequestInit | undefined): Promise<Response> {
   try {
     // A redirect would carry the access token to another host.
-    return await fetch(endpoint, { ...init, redirect: 'error' });
+    return await tracedFetch(endpoint, { ...init, redirect: 'error' });
   } catch (error) {
     // The library keeps the message only.
     throw new Error(networkMessage(error), { cause: error });

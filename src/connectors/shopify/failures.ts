@@ -12,13 +12,16 @@ export interface CallErrors {
   readonly response?: Response | undefined;
 }
 
+/** Figures to compute times with: others than these make none that a clock has. */
+const POINTS = z.number().min(-1e9).max(1e9);
+
 const THROTTLE_STATUS = z.object({
-  maximumAvailable: z.number(),
-  currentlyAvailable: z.number(),
-  restoreRate: z.number(),
+  maximumAvailable: POINTS,
+  currentlyAvailable: POINTS,
+  restoreRate: POINTS.refine((rate) => rate <= 0 || rate >= 0.0001),
 });
 
-const COST = z.object({ requestedQueryCost: z.number(), throttleStatus: THROTTLE_STATUS });
+const COST = z.object({ requestedQueryCost: POINTS, throttleStatus: THROTTLE_STATUS });
 export type Cost = z.infer<typeof COST>;
 
 const GRAPHQL_ERRORS = z

@@ -3,11 +3,11 @@
 // item gets exactly one outcome. Used by the runner, one instance per channel.
 
 import { fromDecimal } from '../../domain/money.js';
-import { AppError } from '../../errors.js';
 import { chunks, failOrHalve, isMoney, outcomes } from '../batch.js';
 import { CallPool, type CallStep, type PooledCall } from '../call-pool.js';
-import type { Channel, Failure, ItemOutcome, Metering, PriceChange } from '../channel.js';
-import { invalid, readFailure } from '../failures.js';
+import type { Channel, Failure, ItemOutcome, Metering, PriceChange, Readings } from '../channel.js';
+import { invalid } from '../failures.js';
+import { collectReadings, failOrHalveRead, type Reading } from '../readings.js';
 import { AdminClient } from './admin-client.js';
 import type { ShopifyConfig } from './config.js';
 import { CostBudget, SYSTEM_CLOCK, type Clock } from './cost-budget.js';
@@ -49,17 +49,9 @@ export class ShopifyChannel implements Channel {
     yield* new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal).run(calls);
   }
 
-  async fetchPrices(
-    externalIds: readonly string[],
-    currency: string,
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<string, number>> {
-    const prices = new Map<string, number>();
+  fetchPrices(externalIds: readonly string[], currency: string, signal: AbortSignal): Promise<Readings> {
     const calls = chunks(externalIds, MAX_LIST).map((ids) => this.#readPrices(ids, currency));
-    const pool = new CallPool<readonly [string, number]>(MAX_CALLS_IN_FLIGHT, signal);
-    for await (const read of pool.run(calls)) for (const [id, amount] of read) prices.set(id, amount);
-    if (signal.aborted) throw new AppError('UNAVAILABLE', 'The reading of prices was cut short');
-    return prices;
+    return collectReadings(externalIds, calls, MAX_CALLS_IN_FLIGHT, signal);
   }
 
   async probe(signal: AbortSignal): Promise<Failure | null> {
@@ -137,7 +129,7 @@ export class ShopifyChannel implements Channel {
     failure: Failure,
     again: (half: readonly PriceChange[]) => Call,
   ): Step {
-    const step = failOrHalve(items, failure, again);
+    const step = failOrHalve(items, failure, outcomes, again);
     if (failure.kind === 'permanent')
       for (const { externalId } of step.results) this.#products.forget(externalId);
     return step;
@@ -148,12 +140,13 @@ export class ShopifyChannel implements Channel {
     return outcomes(items, failure);
   }
 
-  #readPrices(ids: readonly string[], currency: string): PooledCall<readonly [string, number]> {
+  #readPrices(ids: readonly string[], currency: string): PooledCall<Reading> {
     return {
       size: ids.length,
       run: async (signal) => {
         const answer = await this.#client.call(pricesCall(ids), signal);
-        if (!answer.ok) throw readFailure(answer.failure);
+        if (!answer.ok)
+          return failOrHalveRead(ids, answer.failure, (half) => this.#readPrices(half, currency));
         const results = answer.data.nodes.flatMap((node, index) =>
           node?.price === undefined ? [] : [[ids[index]!, amountOf(node.price, currency)] as const],
         );
@@ -163,11 +156,8 @@ export class ShopifyChannel implements Channel {
   }
 }
 
-function amountOf(price: string, currency: string): number {
-  const amount = fromDecimal(price, currency);
-  if (amount === null)
-    throw new AppError('UNAVAILABLE', `The shop's price ${price} is no amount of ${currency}`);
-  return amount;
+function amountOf(price: string, currency: string): number | Failure {
+  return fromDecimal(price, currency) ?? invalid(`The shop's price ${price} is no amount of ${currency}`);
 }
 
 /** The item that a path like ["variants", "3", "price"] points at. */

@@ -1,10 +1,12 @@
 // CSV and NDJSON, from disk and downloaded from the sandbox, streamed and resumed.
 import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startSandbox, type Sandbox } from '../../../src/sandbox/server.js';
-import type { Source } from '../../../src/connectors/source.js';
+import type { Page, Source } from '../../../src/connectors/source.js';
 import { never, open, planOf, readIds, readRange } from '../source-support.js';
 
 let sandbox: Sandbox;
@@ -94,6 +96,18 @@ test('bad lines are set aside one by one', async () => {
   ]);
 });
 
+test('CSV: a quote opens a cell at its start only; within one it is a character like any other', async () => {
+  const text = `\ufeff"id",title,price,currency\r\na,5" ring,1,EUR\r\nb,5"" or "6,1,EUR\r\nc,"6"" ring",1,EUR\r\nd,7",1,EUR\r\n`;
+  const source = await openFile('csv', 'inches.csv', text);
+  const { records } = await readRange(source, (await planOf(source)).ranges[0]!);
+  expect(records.map(({ json }) => JSON.parse(json))).toMatchObject([
+    { id: 'a', title: '5" ring' },
+    { id: 'b', title: '5"" or "6' },
+    { id: 'c', title: '6" ring' },
+    { id: 'd', title: '7"' },
+  ]);
+});
+
 test('a quote that nobody closes ends the partition, not the process', async () => {
   const source = await openFile('csv', 'open.csv', `${CSV_HEAD}a,"${'x'.repeat(1_200_000)}`);
   expect(await source.plan(null, never)).toMatchObject({
@@ -112,6 +126,60 @@ test('a file that changed since it was planned is not read on', async () => {
   const [range] = (await planOf(source)).ranges;
   await utimes(join(directory, 'changed.ndjson'), new Date(), new Date(1_000));
   await expect(readRange(source, range!)).rejects.toThrow('has changed since the run was planned');
+});
+
+describe('a file that changes while it is read', () => {
+  const request = { cursor: null, limit: 20, since: null };
+
+  test('on disk is not read on, though it is open', async () => {
+    const source = await openFile('ndjson', 'open.ndjson', ndjsonOf(50));
+    const [range] = (await planOf(source)).ranges;
+    const first = await source.fetchPage({ range: range!.range, offset: 0, ...request }, never);
+    await writeFile(join(directory, 'open.ndjson'), ndjsonOf(49));
+    const { cursor } = first as Page;
+    const second = await source.fetchPage({ range: range!.range, offset: 20, ...request, cursor }, never);
+    expect(second).toMatchObject({ kind: 'permanent', message: expect.stringContaining('has changed') });
+    source.close();
+  });
+
+  test('is not read from where another run has it open', async () => {
+    const url = sandbox.feedUrl('two-runs', 'items.ndjson', { size: 100 });
+    const source = open('ndjson', { url });
+    const [before] = (await planOf(source)).ranges;
+    const { cursor } = (await source.fetchPage(
+      { range: before!.range, offset: 0, ...request },
+      never,
+    )) as Page;
+    sandbox.feedChanges('two-runs').remove(99, Date.now());
+    const [after] = (await planOf(source)).ranges;
+    const page = await source.fetchPage({ range: after!.range, offset: 20, ...request, cursor }, never);
+    expect(page).toMatchObject({ kind: 'page', passed: 20 });
+    const late = await source.fetchPage({ range: before!.range, offset: 20, ...request, cursor }, never);
+    expect(late).toMatchObject({ kind: 'permanent', message: expect.stringContaining('has changed') });
+    source.close();
+  });
+
+  test('that has become shorter than where the next page begins has not come to its end', async () => {
+    let text = ndjsonOf(50);
+    const server = createServer((message, response) => {
+      const start = Number(/^bytes=(\d+)-$/.exec(message.headers.range ?? '')?.[1] ?? 0);
+      if (start >= text.length) return void response.writeHead(416).end();
+      response.writeHead(start > 0 ? 206 : 200).end(Buffer.from(text, 'latin1').subarray(start));
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const range = { from: 0, to: null, version: null, columns: '[]' };
+    const resume = (cursor: number) =>
+      open('ndjson', { url }).fetchPage({ range, offset: 20, ...request, cursor: String(cursor) }, never);
+    expect(await resume(text.length)).toMatchObject({ kind: 'page', passed: 0, isLast: true });
+    const end = text.length;
+    text = text.slice(0, 100);
+    expect(await resume(end)).toMatchObject({
+      kind: 'permanent',
+      message: expect.stringContaining('changed'),
+    });
+    server.close();
+  });
 });
 
 test('only what changed, by its own time', async () => {

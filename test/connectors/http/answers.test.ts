@@ -219,7 +219,7 @@ describe('fetchPrices', () => {
     server = await ScriptedServer.start(({ path }) =>
       path.endsWith('/b') ? { status: 404 } : { body: { price: path.endsWith('/c') ? 7.05 : '19.99' } },
     );
-    const prices = await connectTo(singleForm(server.origin)).fetchPrices(['a', 'b', 'c'], 'EUR', NEVER);
+    const { prices } = await connectTo(singleForm(server.origin)).fetchPrices(['a', 'b', 'c'], 'EUR', NEVER);
     expect(prices).toEqual(
       new Map([
         ['a', 1999],
@@ -241,7 +241,7 @@ describe('fetchPrices', () => {
       },
     }));
     const ids = changes(25).map(({ externalId }) => externalId);
-    const prices = await connectTo(batchForm(server.origin)).fetchPrices(ids, 'EUR', NEVER);
+    const { prices } = await connectTo(batchForm(server.origin)).fetchPrices(ids, 'EUR', NEVER);
     expect([...prices.keys()].sort()).toEqual(ids.filter((id) => id !== 'SKU-3' && id !== 'SKU-4').sort());
     expect(new Set(prices.values())).toEqual(new Set([1250]));
     expect(server.calls.map((call) => idsIn(call).length)).toEqual([10, 10, 5]);
@@ -254,9 +254,38 @@ describe('fetchPrices', () => {
     ['garbage', { body: '<p>' }, { code: 'UPSTREAM' }],
     ['a price that is none', { body: { price: 'cheap' } }, { code: 'INVALID' }],
     ['a fraction of a cent', { body: { price: '1.005' } }, { code: 'INVALID' }],
-  ])('%s is an error that says why', async (_, reply, details) => {
-    server = await ScriptedServer.start(() => reply);
-    const read = connectTo(singleForm(server.origin)).fetchPrices(['a'], 'EUR', NEVER);
-    await expect(read).rejects.toMatchObject({ code: 'UNAVAILABLE', details });
+  ])('%s is a failure of its item that says why', async (_, reply, failure) => {
+    server = await ScriptedServer.start(({ path }) => (path.endsWith('/b') ? { body: { price: 1 } } : reply));
+    const read = await connectTo(singleForm(server.origin)).fetchPrices(['a', 'b'], 'EUR', NEVER);
+    expect(read.failures.get('a')).toMatchObject(failure);
+    expect([read.prices.get('b'), read.prices.size, read.failures.size]).toEqual([100, 1, 1]);
+  });
+
+  test('a bulk read that is refused is halved until the culprit stands alone', async () => {
+    server = await ScriptedServer.start((call) =>
+      idsIn(call).includes('SKU-7')
+        ? { status: 422 }
+        : { body: { prices: idsIn(call).map((sku) => ({ sku, amount: sku === 'SKU-2' ? 'cheap' : 5 })) } },
+    );
+    const ids = changes(10).map(({ externalId }) => externalId);
+    const { prices, failures } = await connectTo(batchForm(server.origin)).fetchPrices(ids, 'EUR', NEVER);
+    expect([...prices.keys()].sort()).toEqual(ids.filter((id) => id !== 'SKU-7' && id !== 'SKU-2'));
+    expect([...failures.keys()].sort()).toEqual(['SKU-2', 'SKU-7']);
+    for (const failure of failures.values()) expect(failure).toMatchObject({ code: 'INVALID' });
+  });
+
+  test('a bulk read that fails in passing costs only its own items, and is not tried in halves', async () => {
+    server = await ScriptedServer.start((call) =>
+      idsIn(call).includes('SKU-0')
+        ? { status: 503, headers: { 'retry-after': '4' } }
+        : { body: { prices: idsIn(call).map((sku) => ({ sku, amount: 5 })) } },
+    );
+    const ids = changes(25).map(({ externalId }) => externalId);
+    const { prices, failures } = await connectTo(batchForm(server.origin)).fetchPrices(ids, 'EUR', NEVER);
+    expect([...failures.keys()]).toEqual(ids.slice(0, 10));
+    expect(new Set(failures.values()).size).toBe(1);
+    expect(failures.get('SKU-0')).toMatchObject({ kind: 'retryable', retryAfterMs: 4000 });
+    expect(prices.size).toBe(15);
+    expect(server.calls).toHaveLength(3);
   });
 });

@@ -61,6 +61,37 @@ describe('what a call carries', () => {
     expect(JSON.parse(server.calls[0]!.body)).toEqual({ a: ['0.005 KWD', 0.005, null, 7, true] });
   });
 
+  test('a credential in the address and the body, encoded, and in no message that the endpoint says back', async () => {
+    server = await ScriptedServer.start(({ path, body }) => ({
+      status: 422,
+      body: { error: { message: `no: ${path} ${body}` } },
+    }));
+    const { write, read, ...rest } = singleForm(server.origin);
+    const token = 'p&ss "wörd"/1';
+    const settings: Settings = {
+      ...rest,
+      write: {
+        ...write,
+        url: `${write.url}?api_key={{credentials.token}}`,
+        body: { token: '{{credentials.token}}' },
+        answer: { error: '/error/message' },
+      },
+      read: { ...read, url: `${read.url}?api_key={{credentials.token}}` },
+      credentials: { token },
+    };
+    const channel = connectTo({ ...settings, write: { ...settings.write, headers: {} } });
+    const outcome = (await applyAll(channel, [change('a')])).get('a');
+    const { path, body } = server.calls[0]!;
+    expect(new URL(path, server.origin).searchParams.get('api_key')).toBe(token);
+    expect(JSON.parse(body)).toEqual({ token });
+    expect(outcome).toMatchObject({
+      message: 'The channel answered HTTP 422: no: /prices/a?api_key=*** {"token":"***"}',
+    });
+    await server.stop();
+    const { failures } = await channel.fetchPrices(['a'], 'EUR', NEVER);
+    expect(JSON.stringify([...failures])).not.toContain('rd');
+  });
+
   test('a signature over time, method, path and body', async () => {
     server = await ScriptedServer.start(() => ({ body: { price: '1.00' } }));
     const settings: Settings = {

@@ -1,4 +1,6 @@
 // The nivoda source against the sandbox's feed, over HTTP.
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { stoneId } from '../../../src/sandbox/feed/records.js';
 import type { FeedOptions } from '../../../src/sandbox/feed/feed.js';
@@ -66,6 +68,48 @@ test('an incremental plan counts and reads only what changed', async () => {
   sandbox.feedChanges(name).setPrice(7, 123_456, since.getTime());
   sandbox.feedChanges(name).setPrice(8, 999, since.getTime() - 1);
   expect(await readIds(source, since)).toEqual([stoneId(7)]);
+});
+
+describe('a plan of many counts', () => {
+  /** The feed behind a server that is down for the calls whose numbers are given. */
+  async function behindFaults(size: number, down: (call: number) => boolean) {
+    let calls = 0;
+    const server = createServer((request, response) => {
+      calls += 1;
+      if (down(calls)) return void response.writeHead(503).end();
+      const target = sandbox.feedConfig(`behind-${size}`, { size }).endpoint;
+      void (async () => {
+        const body = Buffer.concat(await request.toArray());
+        const answer = await fetch(target, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body,
+        });
+        response.end(await answer.text());
+      })();
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const policy = { retry: { baseMs: 1 } };
+    const source = open('nivoda', { ...sandbox.feedConfig('x'), endpoint, policy });
+    const plan = await source.plan(null, never);
+    server.close();
+    return { plan, calls };
+  }
+
+  test('goes on where one of them fails and then passes', async () => {
+    const whole = await behindFaults(600, () => false);
+    expect(whole.calls).toBeGreaterThan(10);
+    const { plan, calls } = await behindFaults(600, (call) => call % 4 === 0);
+    expect({ ...plan, beganAt: null }).toEqual({ ...whole.plan, beganAt: null });
+    expect(calls).toBeLessThan(whole.calls * 1.5);
+  });
+
+  test('fails where one of them goes on failing', async () => {
+    const { plan, calls } = await behindFaults(500, (call) => call > 5);
+    expect(plan).toMatchObject({ kind: 'transient', message: 'the source answered HTTP 503' });
+    expect(calls).toBe(5 + 4);
+  });
 });
 
 test('the plan began before its first call', async () => {
@@ -177,7 +221,7 @@ test('garbage is set aside, record by record', async () => {
     (read) => read.records,
   );
   expect(records).toHaveLength(300);
-  const reasons = records.flatMap((record) => (record.externalId === null ? [record.reason] : []));
+  const reasons = records.flatMap((record) => (record.reason === undefined ? [] : [record.reason]));
   expect(new Set(reasons)).toEqual(
     new Set([
       'the record is no object',

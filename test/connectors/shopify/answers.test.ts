@@ -107,6 +107,13 @@ describe('one answer, one outcome', () => {
     ['429 without a delay', { status: 429 }],
     ['429 with nonsense', { status: 429, headers: { 'retry-after': '-5' } }],
     ['THROTTLED without a budget', throttled(null)],
+    [
+      'THROTTLED with figures that no clock has',
+      throttled({
+        requestedQueryCost: 1e300,
+        throttleStatus: { maximumAvailable: 1000, currentlyAvailable: -1e300, restoreRate: 1e-300 },
+      }),
+    ],
   ])('%s names no delay', async (_, reply) => {
     await shopThatWrites(() => reply);
     const outcome = (await applyAll(connectTo(shop), [change('a')])).get('a');
@@ -209,7 +216,21 @@ describe('look-ups', () => {
 
   test('fetchPrices leaves out what the shop does not know', async () => {
     shop = await ScriptedShop.start(() => ({ body: { data: { nodes: [{ price: '1.50' }, null, {}] } } }));
-    const prices = await connectTo(shop).fetchPrices(['a', 'b', 'c'], 'EUR', NEVER);
+    const { prices, failures } = await connectTo(shop).fetchPrices(['a', 'b', 'c'], 'EUR', NEVER);
     expect(prices).toEqual(new Map([['a', 150]]));
+    expect(failures).toEqual(new Map());
+  });
+
+  test('fetchPrices halves what is refused as a whole, and fails a price that is none alone', async () => {
+    shop = await ScriptedShop.start(({ ids }) => {
+      if (ids.includes('bad')) return { body: { errors: [{ message: 'Invalid global id' }] } };
+      return { body: { data: { nodes: ids.map((id) => ({ price: id === 'odd' ? 'free' : '1.50' })) } } };
+    });
+    const { prices, failures } = await connectTo(shop).fetchPrices(['a', 'bad', 'odd', 'c'], 'EUR', NEVER);
+    expect([...prices.keys()].sort()).toEqual(['a', 'c']);
+    expect(Object.fromEntries(failures)).toMatchObject({
+      bad: { code: 'INVALID', message: expect.stringContaining('Invalid global id') },
+      odd: { code: 'INVALID', message: expect.stringContaining('no amount of EUR') },
+    });
   });
 });

@@ -78,7 +78,7 @@ describe('batches', () => {
     expect(outcomes.size).toBe(777);
     expect(new Set([...outcomes.values()].map((outcome) => outcome.kind))).toEqual(new Set(['applied']));
     expect(batch.every(({ externalId }) => sandbox.writes(externalId) === 1)).toBe(true);
-    const prices = await channel.fetchPrices(
+    const { prices } = await channel.fetchPrices(
       batch.map((item) => item.externalId),
       'EUR',
       NEVER,
@@ -100,7 +100,8 @@ describe('batches', () => {
   test.each(['JPY', 'KWD', 'USD'])('an amount of %s keeps its value', async (currency) => {
     const channel = connectTo(sandbox);
     await applyAll(channel, [change('SKU-1', 12_345, currency)]);
-    expect(await channel.fetchPrices(['SKU-1'], currency, NEVER)).toEqual(new Map([['SKU-1', 12_345]]));
+    const { prices } = await channel.fetchPrices(['SKU-1'], currency, NEVER);
+    expect(prices).toEqual(new Map([['SKU-1', 12_345]]));
   });
 
   const expectedKind = new Map<string, Outcome['kind']>([
@@ -139,36 +140,37 @@ describe('fetchPrices', () => {
   test('sees the drift', async () => {
     const channel = connectTo(sandbox);
     await applyAll(channel, [change('drift-1', 1999), change('SKU-1', 1999)]);
-    const prices = await channel.fetchPrices(['drift-1', 'SKU-1'], 'EUR', NEVER);
+    const { prices } = await channel.fetchPrices(['drift-1', 'SKU-1'], 'EUR', NEVER);
     expect(prices.get('SKU-1')).toBe(1999);
     expect(prices.get('drift-1')).not.toBe(1999);
   });
 
-  test('fails as UNAVAILABLE when the shop is gone', async () => {
+  test('says of each item that the shop is gone', async () => {
     const channel = connectTo(sandbox);
     await sandbox.stop();
-    await expect(channel.fetchPrices(['SKU-1'], 'EUR', NEVER)).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    const { failures } = await channel.fetchPrices(['SKU-1', 'SKU-2'], 'EUR', NEVER);
+    for (const id of ['SKU-1', 'SKU-2'])
+      expect(failures.get(id)).toMatchObject({ kind: 'retryable', code: 'UPSTREAM' });
     const outcomes = await applyAll(channel, [change('SKU-1')]);
     expect(outcomes.get('SKU-1')).toMatchObject({ kind: 'retryable', code: 'UPSTREAM' });
     expect(outcomes.get('SKU-1')).toHaveProperty('message', expect.stringContaining('ECONNREFUSED'));
   });
 
-  test('fails as UNAVAILABLE when the token is wrong, and a write is AUTH', async () => {
+  test('is AUTH when the token is wrong, as a write is', async () => {
     const channel = connectTo({ adminUrl: sandbox.adminUrl, accessToken: 'wrong' });
-    await expect(channel.fetchPrices(['SKU-1'], 'EUR', NEVER)).rejects.toMatchObject({
-      code: 'UNAVAILABLE',
-      details: { code: 'AUTH' },
-    });
+    const { failures } = await channel.fetchPrices(['SKU-1'], 'EUR', NEVER);
+    expect(failures.get('SKU-1')).toMatchObject({ kind: 'permanent', code: 'AUTH' });
     expect((await applyAll(channel, [change('SKU-1')])).get('SKU-1')).toMatchObject({
       kind: 'permanent',
       code: 'AUTH',
     });
   });
 
-  test('fails as UNAVAILABLE when a price is no amount of the currency', async () => {
+  test('a price that is no amount of the currency is a failure of its item', async () => {
     const channel = connectTo(sandbox);
     await applyAll(channel, [change('SKU-1', 1999)]);
-    await expect(channel.fetchPrices(['SKU-1'], 'JPY', NEVER)).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    const { failures } = await channel.fetchPrices(['SKU-1'], 'JPY', NEVER);
+    expect(failures.get('SKU-1')).toMatchObject({ code: 'INVALID' });
   });
 });
 

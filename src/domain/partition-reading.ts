@@ -1,0 +1,184 @@
+// How a partition is read: pages by offset through a feed that changes meanwhile, and may be no good. Pure; the
+// state between two pages is kept with the partition.
+
+import { isStorable } from './text.js';
+
+/** What is known between two pages. Positions are offsets in the range, in the feed's numbering as it was then. */
+export interface Reading {
+  /** Over so many positions it went back, for whatever reason; the offset less this is the position. */
+  readonly goneBack: number;
+  /** Everything before this position was read. */
+  readonly readTo: number;
+  /** What comes twice before this position was to be expected. */
+  readonly rereadTo: number;
+  /** So far behind what was read the next page begins, in a feed that has shrunk before. */
+  readonly lookback: number;
+  /** What the source counted with the page before; null before the first, and when it counts nothing. */
+  readonly counted: number | null;
+  /** Of the page before; null when any page may follow. */
+  readonly fingerprint: string | null;
+}
+
+export const FIRST_READING: Reading = {
+  goneBack: 0,
+  readTo: 0,
+  rereadTo: 0,
+  lookback: 0,
+  counted: null,
+  fingerprint: null,
+};
+
+/** Where a page stands that was asked for. */
+export interface PagePlace {
+  /** Records that the pages before went past. */
+  readonly offset: number;
+  readonly limit: number;
+  /** The furthest that a position can be below 0. */
+  readonly lead: number;
+  readonly reading: Reading;
+}
+
+export interface CountedPage {
+  readonly passed: number;
+  readonly isLast: boolean;
+  readonly counted: number | null;
+  readonly fingerprint: string | null;
+}
+
+export type PageStep =
+  | { readonly kind: 'keep'; readonly reading: Reading; readonly expectedTwice: number }
+  | { readonly kind: 'retreat'; readonly reading: Reading; readonly by: number };
+
+export function positionOf({ offset, reading }: Pick<PagePlace, 'offset' | 'reading'>): number {
+  return offset - reading.goneBack;
+}
+
+/**
+ * What becomes of a page. When the source counts fewer records than before, others may have moved from behind what
+ * was read to before it: a page is kept only if it begins before any of them. Else it is asked for again from further
+ * back, and the next ones look back as well, so that a feed which shrinks all the time is still read to its end.
+ */
+export function takePage(place: PagePlace, page: CountedPage): PageStep {
+  const { limit, lead, reading } = place;
+  const position = positionOf(place);
+  const readTo = Math.max(reading.readTo, position);
+  const rereadTo = Math.max(reading.rereadTo, position);
+  const drop = reading.counted === null || page.counted === null ? 0 : reading.counted - page.counted;
+  const sureTo = Math.max(-lead, readTo - Math.max(0, drop));
+  const counted = page.counted ?? reading.counted;
+  if (position > sureTo) {
+    const lookback = Math.min(Math.floor(limit / 2), 2 * Math.max(reading.lookback, drop));
+    const by = position - Math.max(-lead, sureTo - lookback);
+    const goneBack = reading.goneBack + by;
+    // The page before may well come again.
+    return {
+      kind: 'retreat',
+      by,
+      reading: { goneBack, readTo: sureTo, rereadTo, lookback, counted, fingerprint: null },
+    };
+  }
+  const end = position + page.passed;
+  const back = page.isLast ? 0 : Math.min(reading.lookback, Math.floor(page.passed / 2));
+  return {
+    kind: 'keep',
+    expectedTwice: Math.max(0, Math.min(rereadTo - position, page.passed)),
+    reading: {
+      goneBack: reading.goneBack + back,
+      readTo: Math.max(sureTo, end),
+      rereadTo: Math.max(rereadTo, end),
+      lookback: reading.lookback,
+      counted,
+      fingerprint: page.fingerprint,
+    },
+  };
+}
+
+/** What is known of a partition between two of its pages. */
+export interface PartitionReading {
+  /** The position in its range that it has come to; below 0 when it went back into what lies before. */
+  readonly position: number;
+  /** Records that the run had before, and that were not to be expected again. */
+  readonly duplicated: number;
+  /** As counted by the source; null when it does not count. */
+  readonly total: number | null;
+  readonly limit: number;
+  /** The furthest that the position can be below 0. */
+  readonly lead: number;
+  readonly reading: Pick<Reading, 'goneBack' | 'fingerprint'>;
+}
+
+const TOLERATED_PAGES = 10;
+
+/** More than any feed has: where nobody counts, reading ends here. */
+export const MAX_UNCOUNTED = 10_000_000;
+
+/** Why reading on would never end; null while there is no sign of it. */
+export function findEndlessness(partition: PartitionReading): string | null {
+  const { position, duplicated, total, limit, lead, reading } = partition;
+  const { goneBack, fingerprint } = reading;
+  const tolerated = TOLERATED_PAGES * limit;
+  if (duplicated > tolerated && duplicated > position - duplicated) {
+    return `the source repeats itself: ${duplicated} of the ${position} records it gave had been read before`;
+  }
+  // Pages without a fingerprint are of something that is sure to end, however long it is.
+  if (total === null && fingerprint !== null && position >= MAX_UNCOUNTED) {
+    return `the source does not end: it counts nothing and has given ${position} records`;
+  }
+  if (total !== null && position > 2 * total + tolerated) {
+    return `the source does not end: it counted ${total} records and has given ${position}`;
+  }
+  if (goneBack > 2 * Math.max(position, total ?? 0) + lead + tolerated) {
+    return `the source shrinks faster than it can be read: ${goneBack} records were gone back over`;
+  }
+  return null;
+}
+
+/** What a page is known by. */
+export interface PageReading {
+  readonly passed: number;
+  readonly isLast: boolean;
+  readonly cursor: string | null;
+  readonly fingerprint: string | null;
+}
+
+/** Why a page cannot be kept, whatever is on it; null when it can. `former` is the one before, if any. */
+export function findPageFault(page: PageReading, former: string | null): string | null {
+  if (page.passed === 0 && !page.isLast)
+    return 'the source gave an empty page and says that it is not the last';
+  if (page.passed > 0 && page.fingerprint !== null && page.fingerprint === former) {
+    return 'the source repeats itself: the page is the same as the one before';
+  }
+  if (page.cursor !== null && (page.cursor.length > MAX_CURSOR_LENGTH || !isStorable(page.cursor))) {
+    return `the source gave a cursor that cannot be kept: ${JSON.stringify(page.cursor.slice(0, 40))}`;
+  }
+  return null;
+}
+
+const MAX_CURSOR_LENGTH = 4_096;
+
+/** So many records, or this share of them, may be missing at the end of a partition. */
+const TOLERATED_MISSING = { records: 10, share: 0.01 };
+
+export interface PartitionEnd {
+  /** Records that the source counted and did not give. */
+  readonly missing: number;
+  /** Why that is too many; null when it is not. */
+  readonly fault: string | null;
+}
+
+/**
+ * What a partition has come to when its source says that there are no more records. A feed that changes while
+ * it is read always lacks a few: a record that moves into the range shifts the others, so that one comes
+ * twice and one not at all; it changed since the plan, and the next run will see it.
+ */
+export function judgeEnd({
+  position,
+  duplicated,
+  total,
+}: Pick<PartitionReading, 'position' | 'duplicated' | 'total'>): PartitionEnd {
+  const distinct = Math.max(0, position - duplicated);
+  const missing = Math.max(0, (total ?? 0) - distinct);
+  const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor((total ?? 0) * TOLERATED_MISSING.share));
+  if (missing <= tolerated) return { missing, fault: null };
+  return { missing, fault: `the source counts ${total} records and gave ${distinct} different ones` };
+}

@@ -1,0 +1,126 @@
+import { describe, expect, test } from 'vitest';
+import { delayOfNextDelivery, MAX_RETRY_AFTER_MS } from '../../src/domain/partition.js';
+import {
+  findEndlessness,
+  findPageFault,
+  FIRST_READING,
+  MAX_UNCOUNTED,
+  positionOf,
+  takePage,
+} from '../../src/domain/partition-reading.js';
+import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
+
+const READING = { position: 0, duplicated: 0, total: null, limit: 30, lead: 0, reading: FIRST_READING };
+
+describe('the next delivery', () => {
+  const delay = (retryAfterMs: number): number | null =>
+    delayOfNextDelivery(
+      { kind: 'transient', throttled: true, retryAfterMs },
+      1,
+      DEFAULT_RETRY_POLICY,
+      () => 0,
+    );
+
+  test('comes when the source wants it, within an hour', () => {
+    expect(delay(1_500)).toBe(1_500);
+    expect(delay(999_999_999_000)).toBe(MAX_RETRY_AFTER_MS);
+  });
+});
+
+describe('a source without end', () => {
+  test('that counts nothing is read up to a limit', () => {
+    const reading = { ...FIRST_READING, fingerprint: 'a' };
+    expect(findEndlessness({ ...READING, reading, position: MAX_UNCOUNTED - 1 })).toBeNull();
+    expect(findEndlessness({ ...READING, reading, position: MAX_UNCOUNTED })).toContain('does not end');
+    // A file, which is as long as it is.
+    expect(findEndlessness({ ...READING, position: MAX_UNCOUNTED })).toBeNull();
+  });
+
+  test('is not one that goes far back into what lies before', () => {
+    const reading = { ...FIRST_READING, goneBack: 5_000 };
+    const back = { ...READING, position: -5_000, total: 60, reading };
+    expect(findEndlessness({ ...back, lead: 100_000 })).toBeNull();
+    expect(findEndlessness({ ...back, lead: 0 })).toContain('shrinks faster');
+  });
+});
+
+describe('a page', () => {
+  const page = { passed: 30, isLast: false, cursor: null, fingerprint: 'a' };
+
+  test('is kept when it is another than the one before', () => {
+    expect(findPageFault(page, 'b')).toBeNull();
+    expect(findPageFault(page, null)).toBeNull();
+    expect(findPageFault(page, 'a')).toContain('the same as the one before');
+  });
+
+  test('of what is sure to end may be the same', () => {
+    expect(findPageFault({ ...page, fingerprint: null }, null)).toBeNull();
+  });
+
+  test('that is empty is the last', () => {
+    expect(findPageFault({ ...page, passed: 0, isLast: true }, 'a')).toBeNull();
+    expect(findPageFault({ ...page, passed: 0 }, 'b')).toContain('empty page');
+  });
+
+  test('has a cursor that can be kept', () => {
+    expect(findPageFault({ ...page, cursor: 'x'.repeat(4_096) }, 'b')).toBeNull();
+    for (const cursor of ['x'.repeat(4_097), 'a\0', '\ud800']) {
+      expect(findPageFault({ ...page, cursor }, 'b')).toContain('cursor that cannot be kept');
+    }
+  });
+});
+
+describe('a feed that shrinks', () => {
+  const place = { offset: 60, limit: 30, lead: 0, reading: { ...FIRST_READING, counted: 100 } };
+  const page = { passed: 30, isLast: false, counted: 100, fingerprint: 'a' };
+
+  test.each([
+    ['as many as before', place, { counted: 100 }],
+    ['more', place, { counted: 110 }],
+    ['not counted any more', place, { counted: null }],
+    ['not counted before', { ...place, reading: FIRST_READING }, { counted: 10 }],
+    ['fewer, but nothing was read before', { ...place, offset: 0 }, { counted: 10 }],
+  ])('%s: the page is kept', (_, at, counts) => {
+    expect(takePage(at, { ...page, ...counts })).toMatchObject({ kind: 'keep', expectedTwice: 0 });
+  });
+
+  test.each([
+    ['fewer', place, 93, 7 + 14],
+    ['fewer by much', place, 50, 50 + 10],
+    ['fewer by more than was read', place, 10, 60],
+    ['fewer by more than was read, with records before the range', { ...place, lead: 1_000 }, 10, 90 + 15],
+  ])('%s: goes back, and further than that', (_, at, counted, by) => {
+    expect(takePage(at, { ...page, counted })).toMatchObject({ kind: 'retreat', by });
+  });
+
+  // One record before the reader is taken away with every call, and one more is read for each that moved.
+  test.each([0, 1, 5, 15])(
+    'by %i with every page is read to its end, and no record is passed over',
+    (rate) => {
+      let feed = Array.from({ length: 1_000 }, (_, index) => index);
+      const read = new Set<number>();
+      let [offset, reading, calls] = [0, { ...FIRST_READING, counted: feed.length as number | null }, 0];
+      for (let isLast = false; !isLast; calls += 1) {
+        const at = { offset, limit: 30, lead: 0, reading };
+        const position = positionOf(at);
+        feed = [...feed.slice(0, Math.max(0, position - rate)), ...feed.slice(Math.max(0, position))];
+        const records = feed.slice(position, position + 30);
+        isLast = records.length < 30;
+        const step = takePage(at, {
+          passed: records.length,
+          isLast,
+          counted: feed.length,
+          fingerprint: null,
+        });
+        reading = step.reading as typeof reading;
+        if (step.kind === 'retreat') isLast = false;
+        else {
+          for (const record of records) read.add(record);
+          offset += records.length;
+        }
+      }
+      expect(feed.filter((record) => !read.has(record))).toEqual([]);
+      expect(calls).toBeLessThan(150);
+    },
+  );
+});

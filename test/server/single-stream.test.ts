@@ -1,0 +1,128 @@
+// Several subscriptions on one event stream, by hand: reserved, opened, added to, and ended.
+import { once } from 'node:events';
+import http, { type IncomingMessage } from 'node:http';
+import { afterEach, expect, test } from 'vitest';
+import type { GraphqlServer } from '../../src/server/http.js';
+import type { Limits } from '../../src/server/limits.js';
+import { until } from '../support/app.js';
+import { send, startTestServer, type Stage } from './support.js';
+
+let server: GraphqlServer;
+let stage: Stage;
+
+afterEach(() => server.stop());
+
+async function start(limits: Partial<Limits> = {}): Promise<void> {
+  ({ server, stage } = await startTestServer({ limits }));
+}
+
+const WATCH = 'subscription { watch { n visit } }';
+
+/** A stream that is reserved and open, and how to add subscriptions to it. */
+async function openSingle(): Promise<{
+  response: IncomingMessage;
+  add: (operationId: string, body: object, headers?: object) => Promise<number>;
+}> {
+  const path = '/graphql/stream';
+  const authorization = 'Bearer good';
+  const { text: token } = await send(server, { method: 'PUT', path, headers: { authorization } });
+  const headers = { authorization, 'x-graphql-event-stream-token': token };
+  const request = http.get({ host: '127.0.0.1', port: server.port, path, headers, agent: false });
+  request.on('error', () => undefined);
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  response.on('error', () => undefined);
+  const add = async (operationId: string, body: object, extra: object = {}): Promise<number> => {
+    const sending = {
+      method: 'POST',
+      path,
+      headers: { 'content-type': 'application/json', ...headers, ...extra },
+      body: JSON.stringify({ ...body, extensions: { operationId } }),
+    };
+    return (await send(server, sending)).status;
+  };
+  return { response, add };
+}
+
+test('a single connection: each subscription of runEvents goes on after its own Last-Event-ID', async () => {
+  await start();
+  const { response, add } = await openSingle();
+  const query = 'subscription ($after: Int) { runEvents(after: $after) { seq } }';
+  expect(await add('one', { query, variables: { after: 5 } }, { 'last-event-id': '8' })).toBe(202);
+  expect(await add('two', { query, variables: { after: 5 } }, { 'last-event-id': '70' })).toBe(202);
+  expect(await add('three', { query }, { 'last-event-id': 'x' })).toBe(400);
+  let text = '';
+  const first = (id: string): string | undefined =>
+    new RegExp(`\\{"id":"${id}","payload":.*?"seq":(\\d+)`).exec(text)?.[1];
+  response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+  while (first('one') === undefined || first('two') === undefined) await once(response, 'data');
+  expect([first('one'), first('two')]).toEqual(['9', '71']);
+  response.destroy();
+});
+
+test('a single connection that is not read is cut at the limit of bytes, and its sources end', async () => {
+  await start({ socketStallMs: 1_000_000, socketBufferBytes: 1_000_000 });
+  const { response, add } = await openSingle();
+  response.pause();
+  for (let n = 0; n < 50; n += 1) {
+    const status = await add(String(n), { query: 'subscription { flood(bytes: 1000000) }' });
+    // Once it is cut there is nothing left to add to.
+    if (status === 404) break;
+  }
+  while (stage.openFloods > 0) await once(stage, 'flood ended');
+  response.resume();
+  await new Promise((resolve) => response.once('close', resolve));
+  expect(response.complete).toBe(false);
+});
+
+test('a single connection by hand: every step out of order is refused', async () => {
+  await start();
+  const path = '/graphql/stream';
+  const authorization = 'Bearer good';
+  const { text: token, status } = await send(server, { method: 'PUT', path, headers: { authorization } });
+  expect(status).toBe(201);
+  const headers = { authorization, 'x-graphql-event-stream-token': token };
+  const add = (operationId?: string, query = WATCH, extra: object = {}) =>
+    send(server, {
+      method: 'POST',
+      path,
+      headers: { 'content-type': 'application/json', ...headers, ...extra },
+      body: JSON.stringify({ query, extensions: { operationId } }),
+    });
+  expect((await add('1')).status).toBe(409);
+  const request = http.get({ host: '127.0.0.1', port: server.port, path, headers, agent: false });
+  request.on('error', () => undefined);
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  expect(response.statusCode).toBe(200);
+  response.on('error', () => undefined).resume();
+  const statuses = [
+    (await send(server, { path, headers })).status,
+    (await add()).status,
+    (await add('1', 'subscription { nothing }')).status,
+    (await add('1')).status,
+    (await add('1')).status,
+    (await add('2', WATCH, { 'x-graphql-event-stream-token': 'no' })).status,
+    (await add('2', WATCH, { authorization: 'Bearer other' })).status,
+    (await send(server, { method: 'DELETE', path: `${path}?operationId=1`, headers: { authorization } }))
+      .status,
+    (await send(server, { method: 'DELETE', path: `${path}?operationId=1`, headers })).status,
+  ];
+  expect(statuses).toEqual([409, 400, 400, 202, 409, 404, 404, 404, 200]);
+  request.destroy();
+});
+
+test('streams may be reserved up to a number by each key, for itself; one that ends makes room', async () => {
+  await start({ reservedStreamsPerKey: 2 });
+  const reserve = (authorization: string) =>
+    send(server, { method: 'PUT', path: '/graphql/stream', headers: { authorization } });
+  const { response } = await openSingle();
+  expect((await reserve('Bearer good')).status).toBe(201);
+  expect((await reserve('Bearer good')).status).toBe(429);
+  expect((await reserve('Bearer other')).status).toBe(201);
+  response.destroy();
+  const { streams } = server as unknown as { streams: { count: number } };
+  await until(
+    async () => streams.count,
+    (count) => count === 0,
+  );
+  expect((await reserve('Bearer good')).status).toBe(201);
+});

@@ -1,0 +1,66 @@
+// What a page writes over what was there: the newer of two readings stays, by a clock that may be put back.
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { newId } from '../../src/store/id.js';
+import { noteSeen, writeRawItems } from '../../src/store/raw-item.js';
+import { FeedWorld } from '../support/feed-world.js';
+
+let world: FeedWorld;
+let sourceId: string;
+
+beforeAll(async () => {
+  world = await FeedWorld.create();
+  ({ sourceId } = await world.feed());
+});
+afterAll(() => world.drop());
+
+const HOUR = 3_600_000;
+
+/** Of a page that was claimed so many hours from now. */
+const reading = (hours: number) => ({
+  runId: newId(),
+  sourceId,
+  claimedAt: new Date(Date.now() + hours * HOUR).toISOString(),
+});
+
+const write = (id: string, hours: number, text: string): Promise<unknown> =>
+  world.db.transaction('test', (connection) =>
+    writeRawItems(connection, reading(hours), [{ externalId: id, json: JSON.stringify(text) }]),
+  );
+
+async function find(id: string): Promise<{ payload: string; hours: number; waiting: boolean }> {
+  const [row] = await world.db.query<{ payload: string; hours: number; waiting: boolean }>(
+    `SELECT payload, round(extract(epoch FROM fetched_at - now()) / 3600)::integer AS hours,
+       consolidated_at IS NULL AS waiting
+     FROM raw_item WHERE source_id = $1 AND external_id = $2`,
+    [sourceId, id],
+  );
+  return row!;
+}
+
+test('an older page does not undo a newer one', async () => {
+  await write('a', -1, 'newer');
+  await write('a', -2, 'older');
+  expect(await find('a')).toEqual({ payload: 'newer', hours: -1, waiting: true });
+});
+
+test('what a clock wrote that ran ahead is written over', async () => {
+  await write('b', 24, 'ahead');
+  await world.db.query('UPDATE raw_item SET consolidated_at = clock_timestamp()');
+  await write('b', 0, 'right');
+  expect(await find('b')).toEqual({ payload: 'right', hours: 0, waiting: true });
+  await write('b', -1, 'older');
+  expect(await find('b')).toMatchObject({ payload: 'right' });
+});
+
+test('so is the time at which it was seen, and nobody’s else', async () => {
+  await write('c', 24, 'ahead');
+  await write('d', -1, 'seen');
+  const see = (hours: number): Promise<void> =>
+    world.db.transaction('test', (connection) =>
+      noteSeen(connection, reading(hours), [{ externalId: 'c' }, { externalId: 'd' }]),
+    );
+  await see(-2);
+  expect([(await find('c')).hours, (await find('d')).hours]).toEqual([-2, -1]);
+  await see(0);
+  expect([(await find('c')).hours, (await find('d')).hours]).toEqual([0, 0]);
+});
