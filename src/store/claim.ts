@@ -1,7 +1,8 @@
 // Claims: lease → heartbeat → settle or release → expire. Claims and settles lock targets that are theirs alone
 // (picked by SKIP LOCKED, or leased) and then the run; whoever moves other targets locks the run first, with
-// claims held off (`hold_claims`). Every lease carries the number of the claim that took it (`epoch`), and every settle names it:
-// a worker whose lease was taken back changes nothing, and its late result becomes a ledger line.
+// claims and settles held off (`hold_claims`). Every lease carries the number of the claim that took it (`epoch`),
+// and every settle names it: a worker whose lease was taken back changes nothing, and its late result becomes a
+// ledger line.
 //
 // A claim serves one of two purposes. Targets to apply are QUEUED and become APPLYING. Targets to set back are
 // APPLIED and stay so until that is done; they are those with `next_attempt_at`, which the claim moves to the

@@ -1,6 +1,7 @@
-// Settling what a claim holds, or handing it back: fenced by the claim's epoch, under the run's lock, with
-// the run's own next step in the same transaction. A run that was cancelled meanwhile keeps every true
-// result; a target that would be tried again is cancelled instead, since nobody will.
+// Settling what a claim holds, or handing it back: fenced by the claim's epoch, targets first and then the run,
+// with the run's own next step in the same transaction, and never beside a verb that moves targets of the run
+// (`join_claims`), since a settle may hold targets that its worker has lost. A run that was cancelled meanwhile
+// keeps every true result; a target that would be tried again is cancelled instead, since nobody will.
 
 import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
 import type { Claim } from './claim.js';
@@ -29,6 +30,17 @@ export function settleIfClaimed(
   return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
 
+/** Writes results, then locks the run, whose counters they have changed. */
+async function writeThenLock<Written>(
+  connection: Connection,
+  claim: Claim,
+  write: () => Promise<Written>,
+): Promise<[Written, LockedRun]> {
+  const joined = connection.query('SELECT join_claims($1)', [claim.runId]);
+  const [written, run] = await Promise.all([write(), lockRun(connection, claim.runId), joined]);
+  return [written, run];
+}
+
 // Targets first, and the run's lock with their ledger lines: so the run is held no longer than its counters
 // need, and batches of one run are settled side by side. In one statement, since a claim that waits for the run
 // may hold any of these targets: it locks what was queued when it looked, before it sees that they are not.
@@ -40,10 +52,7 @@ async function settleApplying(
   const write = settled.every(({ settlement }) => settlement.event === 'succeed')
     ? writeSuccesses
     : writeResults;
-  const [count, run] = await Promise.all([
-    write(connection, claim, settled),
-    lockRun(connection, claim.runId),
-  ]);
+  const [count, run] = await writeThenLock(connection, claim, () => write(connection, claim, settled));
   const kept = await recordLateResults(connection, claim, settled, count);
   const held = kept.length;
   if (run.status !== 'CANCELLED')
@@ -102,7 +111,17 @@ async function settleRollingBack(
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
-  await lockRun(connection, claim.runId);
+  const [count] = await writeThenLock(connection, claim, () => writeRollBacks(connection, claim, settled));
+  const kept = await recordLateResults(connection, claim, settled, count);
+  await recordRollBackTrouble(connection, claim, kept);
+  return { held: kept.length, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
+}
+
+async function writeRollBacks(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<number> {
   const { rowCount } = await connection.query(
     `UPDATE rule_target AS target
      SET status = CASE WHEN result.is_done THEN 'ROLLED_BACK' ELSE target.status END,
@@ -121,9 +140,7 @@ async function settleRollingBack(
       claim.epoch,
     ],
   );
-  const kept = await recordLateResults(connection, claim, settled, rowCount!);
-  await recordRollBackTrouble(connection, claim, kept);
-  return { held: kept.length, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
+  return rowCount!;
 }
 
 function idsOf(settled: readonly SettledTarget[]): string[] {
@@ -260,16 +277,19 @@ export async function releaseTargets(
       : `rollback_attempts = rollback_attempts - 1, next_attempt_at = clock_timestamp(),
          lease_owner = NULL, lease_until = NULL, lease_epoch = NULL`;
   await db.transaction(claim.workerId, async (connection) => {
-    const [, run] = await Promise.all([
-      connection.query(
+    const [{ rows }, run] = await writeThenLock(connection, claim, () =>
+      connection.query<{ id: string }>(
         `UPDATE rule_target SET ${change}
-         WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+         WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3 RETURNING id::text AS id`,
         [targetIds, claim.workerId, claim.epoch],
       ),
-      lockRun(connection, claim.runId),
-    ]);
+    );
     if (claim.purpose === 'roll_back') await wakeRun(connection, claim.runId);
-    await cancelReturned(connection, run, targetIds);
+    await cancelReturned(
+      connection,
+      run,
+      rows.map(({ id }) => id),
+    );
     await concludeRun(connection, claim.runId, null);
   });
 }

@@ -9,6 +9,7 @@ import { recoverLeases } from '../../src/store/recover.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
+import { countDeadlocks } from './locks.js';
 import { seededRandom } from './random.js';
 
 let database: TestDatabase;
@@ -19,13 +20,6 @@ beforeAll(async () => {
   world = await seedWorld(database.db);
 });
 afterAll(() => database.drop());
-
-async function deadlocks(): Promise<number> {
-  const [row] = await database.db.query<{ deadlocks: number }>(
-    'SELECT deadlocks::int FROM pg_stat_database WHERE datname = current_database()',
-  );
-  return row!.deadlocks;
-}
 
 test('concurrent claimers never share a target', async () => {
   const { id: runId } = await makeQueuedRun(database.db, world.home, { targets: targetsOf(600) });
@@ -48,7 +42,7 @@ test('concurrent claimers never share a target', async () => {
 test.each([1, 2, 3])('claim × settle × extend × release × recover, seed %i', async (seed) => {
   const random = seededRandom(seed);
   const { id: runId } = await makeQueuedRun(database.db, world.home, { targets: targetsOf(300) });
-  const before = await deadlocks();
+  const before = await countDeadlocks(database.db);
   const db = new Database({ url: database.url });
   let isOver = false;
 
@@ -104,6 +98,6 @@ test.each([1, 2, 3])('claim × settle × extend × release × recover, seed %i',
   await Promise.all([reaper(), ...Array.from({ length: 8 }, (_, index) => worker(`w-${index}`))]);
   // What a session counted is known when it has ended.
   await db.close();
-  expect(await deadlocks()).toBe(before);
+  expect(await countDeadlocks(database.db)).toBe(before);
   await expectInvariants(database.db, runId);
 });

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { completeIfDone, recoverCompletions } from '../../src/store/completion.js';
 import { findConsolidatingRuns, nextConsolidationDelayMs } from '../../src/store/consolidation.js';
 import { noteSeen } from '../../src/store/raw-item.js';
-import { until } from '../support/app.js';
 import { connect } from '../support/database.js';
 import { FeedWorld, type TestFeed } from '../support/feed-world.js';
+import { untilBlocked } from './locks.js';
 
 type Holder = Awaited<ReturnType<typeof connect>>;
 
@@ -58,20 +58,11 @@ async function whileHeld(externalId: string, work: (holder: Holder) => Promise<v
   await holder.end();
 }
 
-function untilWaiting(count: number): Promise<unknown> {
-  const ask = () =>
-    world.db.query(
-      `SELECT 1 FROM pg_stat_activity
-       WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`,
-    );
-  return until(ask, ({ length }) => length === count);
-}
-
 test('one completes it; the others need not look at it meanwhile', async () => {
   let done!: Promise<boolean>;
   await whileHeld('a', async () => {
     done = complete('w1');
-    await untilWaiting(1);
+    await untilBlocked(world.db, 1);
     expect(await complete('w2')).toBe(false);
     expect(await findConsolidatingRuns(world.db, [])).toEqual([]);
     expect(await nextConsolidationDelayMs(world.db, [])).toBeNull();
@@ -86,10 +77,10 @@ test('another completes it where the first is slow, or dead; together they do no
   let done!: Promise<boolean[]>;
   await whileHeld('a', async () => {
     const slow = complete('slow', { leaseMs: 0 });
-    await untilWaiting(1);
+    await untilBlocked(world.db, 1);
     expect(await recoverCompletions(world.db, [])).toBe(1);
     const other = complete('other');
-    await untilWaiting(2);
+    await untilBlocked(world.db, 2);
     expect(await recoverCompletions(world.db, [])).toBe(0);
     expect(await recoverCompletions(world.db, ['other'])).toBe(1);
     done = Promise.all([slow, other]);
@@ -103,7 +94,7 @@ test('nothing goes when the run is cancelled meanwhile', async () => {
   let done!: Promise<boolean>;
   await whileHeld('a', async () => {
     done = complete('w1');
-    await untilWaiting(1);
+    await untilBlocked(world.db, 1);
     await world.db.query(`UPDATE run_metadata SET status = 'CANCELLED' WHERE run_id = $1`, [runId]);
   });
   await done;
@@ -140,7 +131,7 @@ test('a record that is seen while it waits to go stays', async () => {
   const { sourceId } = feed;
   await whileHeld('a', async (holder) => {
     done = complete('w1');
-    await untilWaiting(1);
+    await untilBlocked(world.db, 1);
     const [now] = await world.db.query<{ at: string }>('SELECT clock_timestamp()::text AS at');
     await noteSeen(holder as never, { runId, sourceId, claimedAt: now!.at }, [{ externalId: 'a' }]);
     await holder.query('COMMIT');
@@ -155,9 +146,9 @@ test('of two sources that had the same, the one takes nothing that the other wai
   let done!: Promise<boolean[]>;
   await whileHeld('b', async (holder) => {
     const first = complete('w1');
-    await untilWaiting(1);
+    await untilBlocked(world.db, 1);
     const second = complete('w2', { id: otherRun });
-    await untilWaiting(2);
+    await untilBlocked(world.db, 2);
     const { rowCount } = await holder.query(
       'SELECT 1 FROM raw_item WHERE source_id = $1 FOR UPDATE SKIP LOCKED',
       [other.sourceId],

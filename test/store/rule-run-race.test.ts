@@ -19,6 +19,7 @@ import { releaseTargets, settleIfClaimed } from '../../src/store/settle.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
+import { countDeadlocks } from './locks.js';
 import { seededRandom } from './random.js';
 
 const RUNS = 3;
@@ -34,13 +35,6 @@ beforeAll(async () => {
   world = await seedWorld(database.db);
 });
 afterAll(() => database.drop());
-
-async function countDeadlocks(): Promise<number> {
-  const [row] = await database.db.query<{ deadlocks: number }>(
-    'SELECT deadlocks::int FROM pg_stat_database WHERE datname = current_database()',
-  );
-  return row!.deadlocks;
-}
 
 /** A crowd at work on some runs; all that it does follows from the seed and from who is faster. */
 class Crowd {
@@ -150,7 +144,7 @@ test.each([1, 2, 3, 4])('seed %i', async (seed) => {
   for (let index = 0; index < RUNS; index += 1) {
     runs.push(await makeQueuedRun(database.db, world.home, { targets }));
   }
-  const deadlocks = await countDeadlocks();
+  const deadlocks = await countDeadlocks(database.db);
   const db = new Database({ url: database.url });
   const crowd = new Crowd(
     db,
@@ -165,7 +159,7 @@ test.each([1, 2, 3, 4])('seed %i', async (seed) => {
   await crowd.finish();
   // What a session counted is known when it has ended.
   await db.close();
-  expect(await countDeadlocks()).toBe(deadlocks);
+  expect(await countDeadlocks(database.db)).toBe(deadlocks);
   for (const { id } of runs) await expectInvariants(database.db, id);
   const [counted] = await database.db.query<{ n: number }>(
     'SELECT count(*)::int AS n FROM rule_target WHERE run_id = ANY($1)',
