@@ -26,7 +26,7 @@ type Start = (task: ServerTask, log: Logger) => Promise<number>;
 const startRaw: Start = async (task, log) => {
   const sockets = new WebSocketServer({ port: 0, host: '127.0.0.1' });
   await once(sockets, 'listening');
-  void follow(task, log, (row) => {
+  await follow(task, log, (row) => {
     const text = frameOf(row);
     for (const socket of sockets.clients) if (socket.readyState === WebSocket.OPEN) socket.send(text);
   });
@@ -48,7 +48,7 @@ const startRawJoined: Start = async (task, log) => {
     }
     texts = [];
   };
-  void follow(task, log, (row) => {
+  await follow(task, log, (row) => {
     if (texts.length === 0) setImmediate(flush);
     texts.push(frameOf(row));
   });
@@ -67,7 +67,7 @@ const startGraphqlWs: Start = async (task, log) => {
   useServer({ schema }, new WebSocketServer({ server: http, path: '/graphql' }));
   http.listen(0, '127.0.0.1');
   await once(http, 'listening');
-  void follow(task, log, (row) => void events.emit('event', row));
+  await follow(task, log, (row) => void events.emit('event', row));
   return (http.address() as AddressInfo).port;
 };
 
@@ -81,7 +81,7 @@ const startMercurius: Start = async (task, log) => {
     subscription: true,
   });
   await app.listen({ port: 0, host: '127.0.0.1' });
-  void follow(task, log, (row) => {
+  await follow(task, log, (row) => {
     void app.graphql.pubsub.publish({ topic: 'event', payload: { runEvents: show(row) } });
   });
   return (app.server.address() as AddressInfo).port;
@@ -108,12 +108,17 @@ export const STARTS: Readonly<Record<Contender, Start>> = {
   runledger: startRunledger,
 };
 
+/** Answers when it follows: until then a server is not ready, and what it takes to begin is no connection's cost. */
 async function follow(task: ServerTask, log: Logger, handle: (row: RunEventRow) => void): Promise<void> {
-  const { databaseUrl: url, runId } = task;
+  const { databaseUrl: url, runId, after } = task;
   const listener = await BellListener.start({ url, log });
   const feed = new RunFeed(new Database({ url }), listener, { log });
   const viewer = { tenantId: 'default', role: 'ADMIN', actor: 'bench', keyId: null } as const;
-  for await (const row of await feed.runEvents(viewer, runId, 0)) handle(row);
+  void pass(await feed.runEvents(viewer, runId, after), handle);
+}
+
+async function pass(rows: AsyncIterable<RunEventRow>, handle: (row: RunEventRow) => void): Promise<void> {
+  for await (const row of rows) handle(row);
 }
 
 const frameOf = (row: RunEventRow): string =>

@@ -3,8 +3,7 @@
 
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findRunHead } from '../../src/store/run.js';
-import { deliver, end, hear, start, usageOf, type Stage } from './measure.js';
+import { deliver, end, findLastSeq, hear, start, usageOf, type Stage } from './measure.js';
 import { median, now, type Closed } from './protocol.js';
 
 export interface DeafLoad {
@@ -27,10 +26,10 @@ const PORTIONS = 10;
 const WARM_UP_EVENTS = 200;
 
 export async function measureDeaf(stage: Stage, load: DeafLoad): Promise<DeafMeasurement> {
-  const { databaseUrl, runId, db } = stage;
-  const server = start('server', { contender: 'runledger', databaseUrl, runId });
+  const { databaseUrl, runId } = stage;
+  const after = await findLastSeq(stage);
+  const server = start('server', { contender: 'runledger', databaseUrl, runId, after });
   const { port } = await hear<{ port: number }>(server, 'port');
-  const { seq: after } = (await findRunHead(db, { tenantId: 'default' }, runId))!;
   const url = `ws://127.0.0.1:${port}/graphql`;
   const subscribers = start('subscribers', { url, isRaw: false, runId, count: load.readers, after });
   try {

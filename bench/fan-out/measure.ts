@@ -40,19 +40,14 @@ const WARM_UP_EVENTS = 10;
 
 export async function measure(stage: Stage, contender: Contender, load: Load): Promise<Measurement> {
   const { runId, databaseUrl } = stage;
-  const server = start('server', { contender, databaseUrl, runId });
+  const after = await findLastSeq(stage);
+  const server = start('server', { contender, databaseUrl, runId, after });
   const { port } = await hear<{ port: number }>(server, 'port');
   const idle = await usageOf(server);
   const url = `ws://127.0.0.1:${port}/graphql`;
-  const head = await findRunHead(stage.db, { tenantId: 'default' }, runId);
   const count = load.subscribers;
-  const subscribers = start('subscribers', {
-    url,
-    isRaw: contender.startsWith('raw'),
-    runId,
-    count,
-    after: head!.seq,
-  });
+  const isRaw = contender.startsWith('raw');
+  const subscribers = start('subscribers', { url, isRaw, runId, count, after });
   try {
     await hear(subscribers, 'subscribed');
     const connected = await usageOf(server);
@@ -61,11 +56,11 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
     const before = await usageOf(server);
     const began = now();
     const { lastAt } = await deliver(stage, subscribers, load.burst, false);
-    const after = await usageOf(server);
+    const { cpu } = await usageOf(server);
     const deliveries = count * load.burst;
     return {
       deliveriesPerSecond: deliveries / ((lastAt - began) / 1_000),
-      cpuPerDelivery: (after.cpu - before.cpu) / deliveries,
+      cpuPerDelivery: (cpu - before.cpu) / deliveries,
       p50,
       p99,
       bytesPerConnection: (connected.usedBytes - idle.usedBytes) / count,
@@ -73,6 +68,12 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
   } finally {
     await Promise.all([end(subscribers), end(server)]);
   }
+}
+
+/** Read before any process starts: what is committed from then on is for all of them. */
+export async function findLastSeq({ db, runId }: Stage): Promise<number> {
+  const head = await findRunHead(db, { tenantId: 'default' }, runId);
+  return head!.seq;
 }
 
 export async function deliver(

@@ -11,6 +11,8 @@ export interface ServerTask {
   readonly contender: Contender;
   readonly databaseUrl: string;
   readonly runId: string;
+  /** Where the run's ledger stands: what is older is no concern of this measurement. */
+  readonly after: number;
 }
 
 export interface SubscriberTask {
