@@ -16,6 +16,8 @@ interface Migration {
   readonly name: string;
   readonly sql: string;
   readonly checksum: string;
+  /** Of what the file was before it was mended for databases on which it could not run. */
+  readonly formerChecksums: readonly string[];
 }
 
 interface AppliedRow {
@@ -70,6 +72,9 @@ export interface SchemaVersion {
 const TRIGGER =
   /\b(CREATE|DROP)(?: CONSTRAINT)? TRIGGER (?:IF EXISTS )?"?(\w+)"?\s(?:[^;]*?\s)?ON "?([\w.]+)"?/g;
 
+/** A line by which a migration says under which other text it may have been applied. */
+const FORMER_CHECKSUM = /^-- Formerly ([0-9a-f]{64})$/gm;
+
 export async function readVersion(directory: string): Promise<SchemaVersion> {
   const migrations = await readMigrations(directory);
   const triggers = new Map<string, SchemaVersion['triggers'][number]>();
@@ -88,7 +93,8 @@ async function readMigrations(directory: string): Promise<Migration[]> {
   return Promise.all(
     names.sort().map(async (name) => {
       const sql = await readFile(join(directory, name, 'migration.sql'), 'utf8');
-      return { name, sql, checksum: createHash('sha256').update(sql).digest('hex') };
+      const formerChecksums = [...sql.matchAll(FORMER_CHECKSUM)].map(([, checksum]) => checksum!);
+      return { name, sql, checksum: createHash('sha256').update(sql).digest('hex'), formerChecksums };
     }),
   );
 }
@@ -143,7 +149,7 @@ function refuseUnsound(row: AppliedRow, migrations: readonly Migration[]): void 
   if (!migration) {
     throw new AppError('CONFLICT', `The database has migration ${name}, which this version does not know.`);
   }
-  if (migration.checksum !== row.checksum) {
+  if (![migration.checksum, ...migration.formerChecksums].includes(row.checksum)) {
     throw new AppError('CONFLICT', `Migration ${name} was changed after it was applied to this database.`);
   }
 }

@@ -177,6 +177,17 @@ describe('refusals', () => {
     expect(await queryRows(`SELECT to_regclass('b') AS b`)).toEqual([{ b: null }]);
   });
 
+  test('but one that names the text it had before is that one still, and is not applied again', async () => {
+    const former = 'CREATE TABLE a (id INTEGER)';
+    await write('1_first', former);
+    await migrate(database.url, directory);
+    const checksum = createHash('sha256').update(former).digest('hex');
+    await write('1_first', `CREATE TABLE a (id BIGINT);\n-- Formerly ${checksum}\n`);
+    await write('2_second', 'ALTER TABLE a ALTER COLUMN id TYPE BIGINT');
+    expect(await migrate(database.url, directory)).toEqual(['2_second']);
+    expect(await deployMigrations(database.url, directory)).toEqual([]);
+  });
+
   test('a database that a newer version has migrated', async () => {
     await write('1_first', 'CREATE TABLE a (id INTEGER)');
     await write('9_future', 'CREATE TABLE z (id INTEGER)');

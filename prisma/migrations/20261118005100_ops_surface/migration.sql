@@ -49,7 +49,7 @@ CREATE FUNCTION ops.queue_run(
   p_idempotency_key text DEFAULT NULL, p_priority integer DEFAULT 0, p_on_stale text DEFAULT 'cancel',
   p_max_attempts integer DEFAULT 3
 ) RETURNS TABLE (run_id text, status text, queued_at timestamptz)
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET runledger.actor = '' AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT 'run-' || run.id, run.status, run.queued_at
   FROM ops_run_queue(ops.current_tenant(), NULL, p_project_id, p_env, p_git_sha, p_git_ref, p_metadata,
     p_idempotency_key, p_priority, p_on_stale, p_max_attempts, false) run
@@ -57,7 +57,7 @@ $$;
 
 CREATE FUNCTION ops.claim_next_run(p_worker_id text, p_project_id text DEFAULT NULL, p_env text DEFAULT NULL)
 RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET runledger.actor = '' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
   PERFORM set_config('runledger.actor', p_worker_id, true);
   RETURN QUERY
@@ -71,7 +71,7 @@ CREATE FUNCTION ops.append_event(
   p_run_id text, p_level text, p_message text, p_payload jsonb DEFAULT '{}'::jsonb, p_worker_id text DEFAULT NULL,
   p_idempotency_key text DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET runledger.actor = '' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   line run_event;
 BEGIN
@@ -91,7 +91,7 @@ $$;
 CREATE FUNCTION ops.finish_run(
   p_run_id text, p_status text, p_metadata jsonb DEFAULT '{}'::jsonb, p_worker_id text DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET runledger.actor = '' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   run ops_run;
 BEGIN
@@ -171,3 +171,7 @@ BEGIN
   PERFORM ops.grant_worker();
 END
 $$;
+
+-- A function that comes with a setting of ours (SET runledger.actor = '') can be made by a superuser alone,
+-- which a database of somebody else's hosting does not give. Since 20261119017000 the functions set it themselves.
+-- Formerly 90ab78a29077e134611cc847f8bcfbf325ca84e9ffdd55d89a77f214d5c4ca1c

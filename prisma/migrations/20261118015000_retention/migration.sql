@@ -386,7 +386,7 @@ $$;
 -- Deletes up to `p_most` rows of a run that is marked, and says whether that was the last of it; answers null
 -- when there is nothing to do, or somebody else is at it.
 CREATE FUNCTION retention_prune(p_run uuid, p_most integer, OUT removed integer, OUT done boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET runledger.pruning = 'on' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
   work retention_work;
   steps text[];
@@ -447,3 +447,7 @@ $$;
 
 -- A ledger that is pruned is cleared a little at a time, so that new lines find the room of old ones.
 ALTER TABLE "run_event" SET (autovacuum_vacuum_scale_factor = 0.02);
+
+-- A function that comes with a setting of ours (SET runledger.pruning = 'on') can be made by a superuser alone,
+-- which a database of somebody else's hosting does not give. Since 20261119017000 the functions set it themselves.
+-- Formerly 9003fbeb87dd66587e9d05ac3f8ff5fe0e2eba4803a5b9ffcd7ee68e29d8c117
