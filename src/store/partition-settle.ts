@@ -1,6 +1,6 @@
 // Settling a page: its records, the partition's offset and its end in one transaction, fenced by the lease and
 // by a compare-and-swap of the offset. Whatever was interrupted is repeated whole; whatever comes twice is
-// skipped, and says so.
+// skipped, and says so. Lock order: the run's row, then its partition's.
 
 import { failureText } from '../domain/partition.js';
 import { judgeEnd, positionOf, type PartitionEnd, type Reading } from '../domain/partition-reading.js';
@@ -29,43 +29,58 @@ export interface ReadPage {
 /** `skipped`: its offset is not the partition's any more. `late`: another worker has the lease by now. */
 export type PageResult = 'settled' | 'skipped' | 'late' | 'stopped';
 
+/** The compare-and-swap did not go through. */
+class PageRefused extends Error {}
+
 /** `ring` tells those who watch the run; the last page always does. */
-export function settlePage(
+export async function settlePage(
   db: Database,
   claim: PageClaim,
   page: ReadPage,
   { ring }: { readonly ring: boolean },
 ): Promise<PageResult> {
-  return db.transaction(claim.workerId, async (connection) => {
-    if (page.isLast) await lockPipelineRun(connection, claim.runId);
-    const nextOffset = claim.offset + page.passed;
-    const refused = await moveOffset(connection, claim, nextOffset, page.isLast);
-    if (refused) return refused;
-    const twice = await writeRawItems(connection, claim, page.records);
-    await noteSeen(connection, claim, page.rejected);
-    await writeRejected(connection, claim, claim.partitionId, page.rejected);
-    const duplicated = Math.max(0, twice - page.expectedTwice);
-    const end = page.isLast
-      ? judgeEnd({
-          position: positionOf(claim) + page.passed,
-          duplicated: claim.duplicated + duplicated,
-          total: page.total,
-        })
-      : null;
-    await movePartition(connection, claim, page, { duplicated, end });
-    if (end) await endPartition(connection, claim, end);
-    else if (ring) await ringProgress(connection, claim);
+  try {
+    await db.transaction(claim.workerId, (connection) => keepPage(connection, claim, page, ring));
     return 'settled';
-  });
+  } catch (error) {
+    if (!(error instanceof PageRefused)) throw error;
+    // In a transaction of its own. The other holds the partition, even one that is not its own any more: an UPDATE
+    // that waits for a row locks it before it looks again whether it still fits. And this one begins with the run.
+    return db.transaction(claim.workerId, (connection) => explainRefusal(connection, claim));
+  }
 }
 
-/** The compare-and-swap; null when it went through. Holds the partition's lock from here on. */
+async function keepPage(
+  connection: Connection,
+  claim: PageClaim,
+  page: ReadPage,
+  ring: boolean,
+): Promise<void> {
+  if (page.isLast) await lockPipelineRun(connection, claim.runId);
+  await moveOffset(connection, claim, claim.offset + page.passed, page.isLast);
+  const twice = await writeRawItems(connection, claim, page.records);
+  await noteSeen(connection, claim, page.rejected);
+  await writeRejected(connection, claim, claim.partitionId, page.rejected);
+  const duplicated = Math.max(0, twice - page.expectedTwice);
+  const end = page.isLast
+    ? judgeEnd({
+        position: positionOf(claim) + page.passed,
+        duplicated: claim.duplicated + duplicated,
+        total: page.total,
+      })
+    : null;
+  await movePartition(connection, claim, page, { duplicated, end });
+  if (end) await endPartition(connection, claim, end);
+  else if (ring) await ringProgress(connection, claim);
+}
+
+/** The compare-and-swap. Holds the partition's lock from here on. */
 async function moveOffset(
   connection: Connection,
   claim: PageClaim,
   nextOffset: number,
   completed: boolean,
-): Promise<Exclude<PageResult, 'settled'> | null> {
+): Promise<void> {
   const { rowCount } = await connection.query(
     `UPDATE partition_progress AS progress
      SET next_offset = $4, completed = $5, updated_at = clock_timestamp()
@@ -79,7 +94,7 @@ async function moveOffset(
        AND progress.next_offset = $6 AND NOT progress.completed`,
     [...keyOf(claim), nextOffset, completed, claim.offset],
   );
-  return rowCount === 1 ? null : explainRefusal(connection, claim);
+  if (rowCount === 0) throw new PageRefused();
 }
 
 async function explainRefusal(
