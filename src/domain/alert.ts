@@ -9,6 +9,7 @@ export const ALERT_POLICIES = [
   'DLQ_BACKLOG',
   'DLQ_CRITICAL',
   'THROTTLE_BURST',
+  'CIRCUIT_OPEN',
   'PIPELINE_FAILED',
   'OLD_TRANSACTION',
 ] as const;
@@ -21,7 +22,8 @@ export const ALERT_EVENTS = ['FIRED', 'RESOLVED', 'TEST'] as const;
 export type AlertEvent = (typeof ALERT_EVENTS)[number];
 
 /** What a policy looks at. */
-export type Measure = 'success_rate' | 'dead_letters' | 'throttles' | 'failed_pipelines' | 'oldest_xmin';
+export type Measure =
+  'success_rate' | 'dead_letters' | 'throttles' | 'open_circuits' | 'failed_pipelines' | 'oldest_xmin';
 
 export interface PolicyRule {
   readonly measure: Measure;
@@ -84,6 +86,15 @@ export const POLICY_RULES: Readonly<Record<AlertPolicyName, PolicyRule>> = {
     windowSeconds: 300,
     title: 'Burst of 429',
     advice: 'Slow down: lower the rate or the concurrency in the channel’s policy.',
+  },
+  CIRCUIT_OPEN: {
+    measure: 'open_circuits',
+    severity: 'WARNING',
+    breach: 'above',
+    threshold: 0,
+    windowSeconds: null,
+    title: 'Circuit open',
+    advice: 'Nothing is lost: calls go on by themselves. If it opens again, lower the channel’s rate.',
   },
   PIPELINE_FAILED: {
     measure: 'failed_pipelines',
@@ -171,6 +182,8 @@ export function describeAlert(
       return `${value} dead letters, more than ${settings.threshold}`;
     case 'throttles':
       return `${value} times 429 within ${minutes(settings)}, more than ${settings.threshold}`;
+    case 'open_circuits':
+      return `${what} asked for fewer calls too often in a row, and gets none for a while`;
     case 'failed_pipelines':
       return `${what} failed`;
     case 'oldest_xmin':

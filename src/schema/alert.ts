@@ -14,6 +14,7 @@ export const AlertPolicyEnum = defineEnum<AlertPolicyName>('AlertPolicyName', 'W
   DLQ_BACKLOG: 'Dead letters pile up.',
   DLQ_CRITICAL: 'Very many dead letters have piled up.',
   THROTTLE_BURST: 'Channels ask us to slow down again and again.',
+  CIRCUIT_OPEN: 'The circuit breaker of a channel has opened: nothing is sent to it for a while.',
   PIPELINE_FAILED: 'The last pipeline run of a source that ended failed.',
   OLD_TRANSACTION: 'A transaction of the database stays open; of the tenant that operates the server.',
 });
@@ -52,7 +53,8 @@ export class Alert {
 
   @Field(() => ID, {
     nullable: true,
-    description: 'What it is about: the source, of PIPELINE_FAILED, or the run where others drive it by SQL.',
+    description:
+      'What it is about: the channel, of CIRCUIT_OPEN; the source, of PIPELINE_FAILED, or the run where others drive it by SQL.',
   })
   subjectId!: string | null;
 

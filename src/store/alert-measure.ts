@@ -45,6 +45,10 @@ const QUERIES: Readonly<Record<Measure, string>> = {
     FROM channel_throttle subject ${SETTINGS}
     WHERE subject.at > statement_timestamp() - $3 * interval '1 second' AND subject.at > statement_timestamp() - ${WINDOW}
     GROUP BY subject.tenant_id`,
+  // Whether the wait is over, not the state, which only the next batch changes: there may be nothing more to send.
+  open_circuits: `
+    SELECT tenant_id AS "tenantId", id::text AS subject, 'The channel ' || name AS what, 1 AS value
+    FROM channel WHERE circuit = 'OPEN' AND circuit_open_until > statement_timestamp()`,
   // What failed stands until a run of the source completes: one that goes on meanwhile, or was cancelled, says
   // nothing yet. Runs that others drive by SQL share a source and nothing else: each is told of for a day.
   failed_pipelines: `

@@ -97,7 +97,7 @@ describe('policies', () => {
     const { data } = await ask(
       '{ alertPolicies { policy severity threshold windowSeconds cooldownSeconds } }',
     );
-    expect(data.alertPolicies).toHaveLength(7);
+    expect(data.alertPolicies).toHaveLength(8);
     expect(data.alertPolicies[2]).toEqual({
       policy: 'DLQ_BACKLOG',
       severity: 'WARNING',

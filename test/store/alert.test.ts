@@ -132,6 +132,38 @@ describe('429', () => {
   });
 });
 
+describe('an open circuit', () => {
+  const openFor = (tenant: Tenant, seconds: number): Promise<unknown> =>
+    query(
+      `UPDATE channel SET circuit = 'OPEN', circuit_open_until = clock_timestamp() + $2 * interval '1 second'
+       WHERE id = $1`,
+      [tenant.channelId, seconds],
+    );
+
+  test('is told of by its channel’s name, to its tenant, while nothing is sent', async () => {
+    await openFor(world.home, 60);
+    expect(await evaluate()).toEqual(['fire default CIRCUIT_OPEN']);
+    expect(await query('SELECT subject, severity, message FROM alert')).toEqual([
+      {
+        subject: world.home.channelId,
+        severity: 'WARNING',
+        message: 'The channel shop asked for fewer calls too often in a row, and gets none for a while',
+      },
+    ]);
+    expect(await evaluate()).toEqual([]);
+    // Nothing more is to be sent, so nobody looks whether it would close.
+    await openFor(world.home, 0);
+    expect(await evaluate()).toEqual(['resolve default CIRCUIT_OPEN']);
+  });
+
+  test('is another alert for another channel, and none while one batch is let through', async () => {
+    await openFor(world.other, 60);
+    await openFor(world.home, 60);
+    await query(`UPDATE channel SET circuit = 'HALF_OPEN' WHERE id = $1`, [world.home.channelId]);
+    expect(await evaluate()).toEqual(['fire other CIRCUIT_OPEN']);
+  });
+});
+
 describe('a failed pipeline', () => {
   test('is told per source, and stands until a run of it completes', async () => {
     const failed = await makeRowIn(database.db, world.home, pipelineRunMachine, 'FAILED');
@@ -337,6 +369,7 @@ describe('policies', () => {
       { threshold: 50, windowSeconds: null },
       { threshold: 100 },
       { threshold: 3, windowSeconds: 300 },
+      { policy: 'CIRCUIT_OPEN', threshold: 0 },
       { policy: 'PIPELINE_FAILED', threshold: 0 },
       { policy: 'OLD_TRANSACTION', threshold: 600, windowSeconds: null },
     ]);

@@ -2,6 +2,9 @@
 // asked for and looked at by GraphQL.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { evaluateAlerts } from '../../../src/store/alert.js';
+import { singleForm } from '../../connectors/http/support.js';
+import { ScriptedServer } from '../../connectors/support.js';
+import { until } from '../../support/app.js';
 import { idsOf, RuleRunWorld } from './world.js';
 
 let world: RuleRunWorld;
@@ -48,4 +51,22 @@ test('more than three 429 within five minutes, also in between other answers', a
   expect(await firing()).toContain('THROTTLE_BURST');
   const { alerts } = await world.read('{ alerts(policy: [THROTTLE_BURST]) { nodes { value threshold } } }');
   expect(alerts.nodes).toEqual([{ value: 4, threshold: 3 }]);
+});
+
+test('a circuit that has opened, by its channel', async () => {
+  const server = await ScriptedServer.start(() => ({ status: 429 }));
+  const config = { ...singleForm(server.origin), policy: { circuit: { openMs: 3_600_000 } } };
+  const channelId = await world.saveChannel('throttling', 'http', config);
+  const runId = await world.queue(idsOf('g', 20), { channelId });
+  await until(
+    () => world.health(channelId),
+    ({ circuit }) => circuit === 'OPEN',
+  );
+  expect(await firing()).toContain('CIRCUIT_OPEN');
+  const { alerts } = await world.read('{ alerts(policy: [CIRCUIT_OPEN]) { nodes { subjectId message } } }');
+  expect(alerts.nodes).toEqual([
+    { subjectId: channelId, message: expect.stringContaining('The channel throttling') },
+  ]);
+  await world.do('cancelRuleRun', { runId });
+  await server.stop();
 });
