@@ -38,8 +38,10 @@ export function statusFailure(status: number, headers: Headers | undefined, reas
 }
 
 /** Seconds, or an HTTP date; null when it is neither. */
-export function parseRetryAfter(value: string | null, nowMs: number): number | null {
-  if (value === null) return null;
+export function parseRetryAfter(header: string | null, nowMs: number): number | null {
+  if (header === null) return null;
+  // fetch leaves blanks after a value in place; they are no part of it.
+  const value = header.trim();
   if (/^\d{1,9}(\.\d+)?$/.test(value)) return Math.ceil(Number(value) * 1000);
   // Date.parse takes bare numbers for years: a date in a header always has a month's name.
   const date = /[a-z]/i.test(value) ? Date.parse(value) : NaN;

@@ -37,6 +37,11 @@ describe('one answer, one outcome', () => {
       { kind: 'retryable', code: 'RATE_LIMITED', retryAfterMs: 2500 },
     ],
     [
+      '429 with seconds between blanks',
+      { status: 429, headers: { 'retry-after': ' 9 ' } },
+      { kind: 'retryable', code: 'RATE_LIMITED', retryAfterMs: 9000 },
+    ],
+    [
       '429 with a date in the past',
       { status: 429, headers: { 'retry-after': 'Wed, 21 Oct 2015 07:28:00 GMT' } },
       { kind: 'retryable', code: 'RATE_LIMITED', retryAfterMs: 0 },
