@@ -17,6 +17,8 @@ const UNAVAILABLE = /^(08|53|57P|25P03|ECONN|EPIPE|ENOTFOUND|ETIMEDOUT|EAI_AGAIN
 const TOO_COMPLEX = /^54/;
 /** A wrong password, a role or a database that there is not. */
 const NOT_LET_IN = /^(28|3D000)/;
+/** How the indexes end that keep apart the names of a tenant's channels, sources, sinks and so on. */
+const TAKEN_NAME = '_tenant_id_name_key';
 /** What pg says without a code. */
 const UNAVAILABLE_WORDS =
   /Connection terminated|timeout exceeded when trying to connect|connection error and is not queryable/;
@@ -74,7 +76,7 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
     case 'RL008':
       return describedRefusal('LIMIT_EXCEEDED', fault, cause);
     case '23505':
-      return new AppError('CONFLICT', fault.detail ?? 'It exists already.', { cause });
+      return duplicate(fault, cause);
     case '40001':
     case '40P01':
       return new AppError('CONFLICT', 'Another change came in between; try again.', { cause });
@@ -92,6 +94,17 @@ function translateFault(fault: DatabaseFault, cause: unknown): AppError | null {
     default:
       return TOO_COMPLEX.test(fault.code) ? tooComplex(cause) : null;
   }
+}
+
+// The database's own words would show how it is stored, and for whom.
+function duplicate({ message }: DatabaseFault, cause: unknown): AppError {
+  if (message.includes(TAKEN_NAME)) {
+    return new AppError('CONFLICT', 'The name is taken: another one has it already.', {
+      cause,
+      field: ['input', 'name'],
+    });
+  }
+  return new AppError('CONFLICT', 'It exists already.', { cause });
 }
 
 function tooComplex(cause: unknown): AppError {

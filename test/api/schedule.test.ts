@@ -102,7 +102,9 @@ describe('refusals', () => {
       },
     );
     expect(data).toEqual({ deleteSchedule: { userErrors: [{ code: 'NOT_FOUND' }] } });
-    expect((await save(pipeline({ name: 'mine' }))).userErrors).toMatchObject([{ code: 'CONFLICT' }]);
+    expect((await save(pipeline({ name: 'mine' }))).userErrors).toMatchObject([
+      { code: 'CONFLICT', field: ['input', 'name'] },
+    ]);
   });
 
   test('too many times', async () => {

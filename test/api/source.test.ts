@@ -76,7 +76,9 @@ describe('refused', () => {
 
   test('a name that is taken', async () => {
     await save(nivoda('taken'));
-    expect((await save(nivoda('taken'))).userErrors).toMatchObject([{ code: 'CONFLICT' }]);
+    expect((await save(nivoda('taken'))).userErrors).toMatchObject([
+      { code: 'CONFLICT', field: ['input', 'name'] },
+    ]);
   });
 
   test('another kind, and a source of nobody', async () => {

@@ -173,7 +173,9 @@ describe('refused is', () => {
 
   test('a name that is taken', async () => {
     const { webhookEndpoint } = await save(inputAt('/twice'));
-    expect((await save(inputAt('/twice'))).userErrors).toMatchObject([{ code: 'CONFLICT' }]);
+    expect((await save(inputAt('/twice'))).userErrors).toMatchObject([
+      { code: 'CONFLICT', field: ['input', 'name'] },
+    ]);
     await ask(DELETE, { input: { id: webhookEndpoint.id } });
   });
 

@@ -85,7 +85,15 @@ describe('saving', () => {
     ['a mask for nothing', { config: { endpoint, accessToken: MASK } }, { code: 'INVALID_INPUT' }],
     ['a kind that is none', { kind: 'amazon' }, { code: 'INVALID_INPUT' }],
     ['a name of blanks', { name: ' ' }, { code: 'INVALID_INPUT', field: ['input', 'name'] }],
-    ['a name that is taken', { name: 'shop' }, { code: 'CONFLICT' }],
+    [
+      'a name that is taken',
+      { name: 'shop' },
+      {
+        code: 'CONFLICT',
+        field: ['input', 'name'],
+        message: 'The name is taken: another one has it already.',
+      },
+    ],
     ['an id of nothing', { id: 'x' }, { code: 'NOT_FOUND', field: ['input', 'id'] }],
   ])('refuses %s and writes nothing', async (_, overrides, refusal) => {
     const before = await database.db.query('SELECT count(*) FROM channel');
