@@ -1,11 +1,11 @@
-// Two servers share a run of 4,000 targets, a twentieth of them with faults of every kind; one is killed on
+// Two servers share a run of 10,000 targets, a twentieth of them with faults of every kind; one is killed on
 // the way, and the other ends it.
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { ServerProcess, until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { expectRightEnd, queueMix, readRun, waitForEnd, type Mix } from './mixed-run.js';
 
-const MIX: Mix = { total: 4_000, ofEachFault: 24, hanging: 0 };
+const MIX: Mix = { total: 10_000, ofEachFault: 62, hanging: 4 };
 // Long enough for a busy machine: a call that is only slow must not cost a flaky target its last attempt.
 const SETTINGS = { RUNLEDGER_CALL_TIMEOUT_MS: '5000' };
 
@@ -25,7 +25,7 @@ async function workersAtWork(): Promise<number> {
   return row!.hosts;
 }
 
-test('4,000 targets end right with two servers, one of which is killed', async () => {
+test('10,000 targets end right with two servers, one of which is killed', async () => {
   const [first, second] = await Promise.all([
     ServerProcess.spawn(database.url, SETTINGS),
     ServerProcess.spawn(database.url, SETTINGS),
