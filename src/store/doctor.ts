@@ -3,10 +3,9 @@
 // runs are judged range by range, so that none holds back vacuum for long. Called by the cli, and by tests for
 // one run.
 
-import { listTransitions } from '../domain/machine.js';
-import { MACHINES } from '../domain/machines.js';
 import type { Database } from './db.js';
 import { PROGRESS } from './doctor-progress.js';
+import { STRUCTURE } from './doctor-structure.js';
 import { INVARIANTS } from './invariants.js';
 import type { SchemaVersion } from './migrate.js';
 import { listRunRanges, type RunRange } from './run-range.js';
@@ -101,99 +100,12 @@ async function findInRanges({ db, ranges }: Patient, sql: string): Promise<Found
   return { findings, count };
 }
 
-/** The table that people read and the function that the guards ask, for every pair of states. */
-function checkMachines({ db }: Patient): Promise<Found> {
-  const pairs = MACHINES.flatMap((machine) => {
-    const steps = listTransitions(machine);
-    const eventOf = (from: string, to: string) =>
-      steps.find((step) => step.from === from && step.to === to)?.event ?? null;
-    return machine.states.flatMap((from) =>
-      machine.states.map(
-        (to) => [machine.name, from, to, eventOf(from, to), machine.table !== null] as const,
-      ),
-    );
-  });
-  const column = (index: 0 | 1 | 2 | 3 | 4) => pairs.map((pair) => pair[index]);
-  return find(
-    db,
-    `SELECT format('%s: %s → %s', machine, from_state, to_state) AS id,
-       format('this version says %s, the table %s, the function %s', coalesce(known.event, 'no'),
-         coalesce(listed.event, 'no'), coalesce(state_event(machine, from_state, to_state), 'no')) AS fault
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
-         AS known (machine, from_state, to_state, event, guarded)
-       FULL JOIN state_transition listed USING (machine, from_state, to_state)
-     WHERE known.event IS DISTINCT FROM listed.event
-       OR (known.guarded AND known.event IS DISTINCT FROM state_event(machine, from_state, to_state))`,
-    [column(0), column(1), column(2), column(3), column(4)],
-  );
-}
-
-function checkGuards({ db, version }: Patient): Promise<Found> {
-  return find(
-    db,
-    `SELECT known.name AS id,
-       CASE WHEN tgname IS NULL THEN 'the trigger is missing' ELSE 'the trigger is disabled' END AS fault
-     FROM unnest($1::text[], $2::text[]) AS known (name, on_table)
-       LEFT JOIN pg_trigger ON tgname = known.name AND tgrelid = to_regclass(known.on_table)
-     WHERE coalesce(tgenabled NOT IN ('O', 'A'), true)`,
-    [version.triggers.map(({ name }) => name), version.triggers.map(({ table }) => table)],
-  );
-}
-
-const STRUCTURE: readonly Examination[] = [
-  {
-    name: 'machines',
-    says: 'the database knows the machines of this version',
-    remedy:
-      'The doctor and the database are of different versions: use the version that migrated it, or migrate.',
-    severity: 'ERROR',
-    run: checkMachines,
-  },
-  {
-    name: 'guards',
-    says: 'every guard is there and enabled',
-    remedy:
-      'ALTER TABLE … ENABLE TRIGGER …; a missing one is in prisma/migrations, and until it is there again what it keeps ' +
-      'is not kept: compare the invariants below.',
-    severity: 'ERROR',
-    run: checkGuards,
-  },
-  {
-    name: 'constraints',
-    says: 'every constraint holds for all rows and every index is whole',
-    remedy: 'ALTER TABLE … VALIDATE CONSTRAINT …; REINDEX INDEX CONCURRENTLY …',
-    severity: 'ERROR',
-    run: ({ db }) =>
-      find(
-        db,
-        `SELECT conname AS id, 'the constraint is not validated' AS fault FROM pg_constraint
-         WHERE NOT convalidated AND connamespace = 'public'::regnamespace
-         UNION ALL
-         SELECT indexrelid::regclass::text, 'the index is not valid' FROM pg_index WHERE NOT indisvalid`,
-      ),
-  },
-  {
-    name: 'migrations',
-    says: 'every migration of this version was applied and finished',
-    remedy:
-      'One that is not there is applied by a server of this version when it starts. Of one that did not finish see the ' +
-      'logs in _prisma_migrations, mend the database, then set rolled_back_at or finished_at on its row.',
-    severity: 'ERROR',
-    run: ({ db, version }) =>
-      find(
-        db,
-        `SELECT migration_name AS id, coalesce(logs, 'it began and did not finish') AS fault
-         FROM _prisma_migrations WHERE finished_at IS NULL AND rolled_back_at IS NULL
-         UNION ALL
-         SELECT name, 'it was not applied' FROM unnest($1::text[]) AS name WHERE NOT EXISTS (
-           SELECT 1 FROM _prisma_migrations WHERE migration_name = name AND rolled_back_at IS NULL)`,
-        [version.migrations],
-      ),
-  },
-];
-
 const EXAMINATIONS: readonly Examination[] = [
-  ...STRUCTURE,
+  ...STRUCTURE.map(({ sql, values, ...check }) => ({
+    ...check,
+    severity: 'ERROR' as const,
+    run: ({ db, version }: Patient) => find(db, sql, values(version)),
+  })),
   ...INVARIANTS.map(({ sql, severity, ...invariant }) => ({
     ...invariant,
     severity: severity ?? ('ERROR' as const),

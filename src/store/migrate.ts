@@ -6,6 +6,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import { AppError } from '../errors.js';
+import { readStructure, type SchemaStructure } from './schema-structure.js';
 import { translateError } from './sqlstate.js';
 
 // Prisma takes the same lock.
@@ -63,28 +64,20 @@ export async function isMigrated(url: string): Promise<boolean> {
 }
 
 /** What a version's database has beside its tables. */
-export interface SchemaVersion {
+export interface SchemaVersion extends SchemaStructure {
   /** The names of its migrations, oldest first. */
   readonly migrations: readonly string[];
-  readonly triggers: readonly { readonly name: string; readonly table: string }[];
 }
-
-const TRIGGER =
-  /\b(CREATE|DROP)(?: CONSTRAINT)? TRIGGER (?:IF EXISTS )?"?(\w+)"?\s(?:[^;]*?\s)?ON "?([\w.]+)"?/g;
 
 /** A line by which a migration says under which other text it may have been applied. */
 const FORMER_CHECKSUM = /^-- Formerly ([0-9a-f]{64})$/gm;
 
 export async function readVersion(directory: string): Promise<SchemaVersion> {
   const migrations = await readMigrations(directory);
-  const triggers = new Map<string, SchemaVersion['triggers'][number]>();
-  for (const { sql } of migrations) {
-    for (const [, verb, name, table] of sql.replace(/--.*$/gm, '').matchAll(TRIGGER)) {
-      if (verb === 'DROP') triggers.delete(`${table} ${name}`);
-      else triggers.set(`${table} ${name}`, { name: name!, table: table! });
-    }
-  }
-  return { migrations: migrations.map(({ name }) => name), triggers: [...triggers.values()] };
+  return {
+    migrations: migrations.map(({ name }) => name),
+    ...readStructure(migrations.map(({ sql }) => sql)),
+  };
 }
 
 async function readMigrations(directory: string): Promise<Migration[]> {
