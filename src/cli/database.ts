@@ -2,12 +2,12 @@
 // server runs or not. They see every tenant: whoever may read its password may do that anyway.
 
 import { fileURLToPath } from 'node:url';
-import { loadConfig } from '../config.js';
+import { loadConfig, type DatabaseConfig } from '../config.js';
 import { AppError } from '../errors.js';
 import { findRunningPostgres, startEmbeddedPostgres } from '../postgres/embedded-postgres.js';
 import { Database } from '../store/db.js';
 import { isMigrated, migrate } from '../store/migrate.js';
-import type { Option } from './command.js';
+import { UsageError, type Option } from './command.js';
 
 // The project directory is the parent of src as well as of dist.
 export const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
@@ -33,7 +33,7 @@ export async function withDatabase<T>(
   given: { readonly url: string | null; readonly prepare: boolean; readonly readOnly?: boolean },
   work: (db: Database) => Promise<T>,
 ): Promise<T> {
-  const { database } = loadConfig({ DATABASE_URL: given.url ?? DATABASE_URL, RUNLEDGER_DATA_DIR });
+  const database = chooseDatabase(given.url ?? DATABASE_URL, RUNLEDGER_DATA_DIR, given.url !== null);
   const opened = await (database.kind === 'external'
     ? { url: database.url, close: async () => {} }
     : openEmbedded(database.dataDir));
@@ -47,6 +47,21 @@ export async function withDatabase<T>(
     }
   } finally {
     await opened.close();
+  }
+}
+
+function chooseDatabase(
+  DATABASE_URL: string | undefined,
+  RUNLEDGER_DATA_DIR: string | undefined,
+  isOption: boolean,
+): DatabaseConfig {
+  try {
+    return loadConfig({ DATABASE_URL, RUNLEDGER_DATA_DIR }).database;
+  } catch (error) {
+    // It would name the variable, which nobody has set.
+    if (isOption)
+      throw new UsageError('--database must be a URL that begins with postgres:// or postgresql://');
+    throw error;
   }
 }
 

@@ -130,7 +130,9 @@ export class AlertDelivery implements MaintenanceJob {
   }
 }
 
-function toNotice({ id, event, tenantId, sink, alert }: ClaimedNotice): Notice {
+function toNotice({ id: number, event, tenantId, sink, alert }: ClaimedNotice): Notice {
+  // Every installation counts its notices from 1, and mailboxes drop what seems to have come before.
+  const id = `${sink.id}-${number}`;
   if (alert === null) {
     const nothing = { value: 0, threshold: 0, firedAt: new Date(), resolvedAt: null };
     const message = `This is a test of the sink ${sink.name}.`;

@@ -71,7 +71,6 @@ export class RunnerMetrics {
     labelNames: ['worker'],
     registers: this.registers,
   });
-
   private readonly webhooks = new Histogram({
     name: 'runledger_webhook_seconds',
     help: 'Time that a receiver of webhooks took, by whether it took the delivery.',
@@ -79,6 +78,12 @@ export class RunnerMetrics {
     buckets: LATENCY_BUCKETS,
     registers: this.registers,
   });
+
+  constructor() {
+    // A series that begins with its first event has no rise to see: `rate` would miss just that one.
+    for (const event of ['succeed', 'retry', 'exhaust']) this.outcomes.inc({ event }, 0);
+    for (const result of ['taken', 'refused']) this.webhooks.zero({ result });
+  }
 
   onClaim(kind: string, ms: number): void {
     this.claims.observe({ kind }, ms / 1000);

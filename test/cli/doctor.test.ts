@@ -71,6 +71,13 @@ describe('doctor', () => {
     expect((await run('doctor', '--quiet', '--strict')).code).toBe(1);
   });
 
+  test('an address that is none is wrong usage of the option, not of a variable', async () => {
+    const { code, stderr } = await Cli.run('', ['doctor', '--database', 'app:hidden@host']);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/^runledger: --database must be a URL .*\(see runledger doctor --help\)\n$/);
+    expect(stderr).not.toContain('hidden');
+  });
+
   test('a database that is empty, or is not there, is told in one line', async () => {
     const empty = await createEmptyDatabase();
     const onEmpty = await run('doctor', '--database', empty.url);

@@ -92,6 +92,19 @@ test('each sink is told once, of what it is for', async () => {
   ]);
 });
 
+test('a notice, also of a test, has a name that no other installation gives to one of its own', async () => {
+  const { id } = await saveSink('/named');
+  await fireBurst();
+  await testAlertSink(database.db, world.home.viewer, id);
+  await deliver();
+  const told = receiver.at('/named');
+  expect(told.map(({ body }) => body.alert.event).sort()).toEqual(['FIRED', 'TEST']);
+  for (const { headers } of told) expect(headers['x-runledger-delivery']).toContain(id);
+  const ping = told.find(({ body }) => body.alert.event === 'TEST')!;
+  // PagerDuty makes one incident of all that come under one name.
+  expect(ping.body.alert.alertId).toContain(id);
+});
+
 describe('a sink that fails', () => {
   test('is tried again, in order, and loses nothing', async () => {
     receiver.answers.set('/down', 500);

@@ -275,6 +275,11 @@ describe('what this process did', () => {
   test('is counted', async () => {
     const metrics = makeMetrics({ readLeases: () => [3, 0] });
     const { runner } = metrics;
+    const before = Object.fromEntries(parse(await metrics.render(NO_SOCKETS)));
+    for (const event of ['succeed', 'retry', 'exhaust'])
+      expect(before).toMatchObject({ [`runledger_target_outcomes_total{event="${event}"}`]: 0 });
+    for (const result of ['taken', 'refused'])
+      expect(before).toMatchObject({ [`runledger_webhook_seconds_count{result="${result}"}`]: 0 });
     runner.onClaim('rule_target', 4);
     runner.onSettle({
       kind: 'rule_target',

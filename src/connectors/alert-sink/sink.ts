@@ -6,7 +6,7 @@ import type { RefusedPost } from '../signed-post.js';
 
 /** One thing to tell. */
 export interface Notice {
-  /** The same for every try. */
+  /** The same for every try, and no other notice's, of whatever installation. */
   readonly id: string;
   readonly event: AlertEvent;
   /** The alert's id: what fires and what resolves are told under one name. */
