@@ -4,6 +4,7 @@
 import { inspect } from 'node:util';
 import { pino, type Logger } from 'pino';
 import { App } from './app.js';
+import { boundHeapGrowth } from './app/heap.js';
 import { createLog } from './app/log.js';
 import { loadConfig, type Config } from './config.js';
 import { AppError } from './errors.js';
@@ -12,6 +13,7 @@ import { redactText } from './redaction.js';
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
 async function main(): Promise<void> {
+  boundHeapGrowth();
   const config = loadConfig(process.env);
   // Standard output is for people; log lines go beside it.
   const log = createLog(config, pino.destination({ fd: 2, sync: true }));

@@ -80,19 +80,18 @@ export async function consolidateBatch(
     const last = raw.at(-1);
     if (!last) return 0;
     request.onLocked(last.externalId);
+    const ids = raw.map(({ externalId }) => externalId);
     const { items, rejected } = request.map(raw);
+    // Most of a batch's life is spent waiting for the writes: without the payloads it weighs half as much.
+    raw.length = 0;
     await upsertCatalogItems(connection, { tenantId, sourceId }, items);
-    await markConsolidated(
-      connection,
-      sourceId,
-      raw.map(({ externalId }) => externalId),
-    );
+    await markConsolidated(connection, sourceId, ids);
     await writeRejected(connection, run, null, rejected);
     await countIfConsolidating(connection, runId, {
       consolidated: items.length,
       rejected: rejected.length,
     });
-    return raw.length;
+    return ids.length;
   });
   return (await unlessEnded(batch)) ?? 0;
 }
