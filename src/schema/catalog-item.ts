@@ -53,7 +53,10 @@ export class CatalogItemInput implements ItemInput {
   @Field(() => String, { description: 'The ISO 4217 currency of both.' })
   currency!: string;
 
-  @Field(() => JsonScalar, { nullable: true, description: 'Whatever else is known of it: a JSON object.' })
+  @Field(() => JsonScalar, {
+    nullable: true,
+    description: 'Whatever else is known of it: a JSON object, up to 256 KiB.',
+  })
   attributes?: unknown;
 }
 

@@ -31,7 +31,7 @@ export class StartPipelineRunInput {
   })
   allowConcurrent?: boolean | null;
 
-  @Field(() => JsonScalar, { nullable: true, description: 'A JSON object to attach to it.' })
+  @Field(() => JsonScalar, { nullable: true, description: 'A JSON object to attach to it, up to 256 KiB.' })
   metadata?: unknown;
 
   @Field(() => String, {

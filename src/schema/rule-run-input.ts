@@ -80,7 +80,10 @@ export class CreateRuleRunInput {
   })
   targets?: RuleTargetInput[] | null;
 
-  @Field(() => JsonScalar, { nullable: true, description: 'Anything to keep with the run: a JSON object.' })
+  @Field(() => JsonScalar, {
+    nullable: true,
+    description: 'Anything to keep with the run: a JSON object, up to 256 KiB.',
+  })
   metadata?: unknown;
 
   @Field(() => String, {

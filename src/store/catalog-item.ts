@@ -3,10 +3,11 @@
 
 import type { CatalogItemInput, NewCatalogItem } from '../domain/catalog-item.js';
 import { checkCatalogItems, MAX_ITEMS_PER_CALL } from '../domain/catalog-item.js';
+import type { Fault } from '../domain/fault.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { Connection, Database } from './db.js';
 import { isUuid, newId } from './id.js';
-import { refuseFaults, refuseTooMany } from './input.js';
+import { MAX_JSON_LENGTH, refuseFaults, refuseTooMany } from './input.js';
 import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 
 export interface CatalogItemRow extends NewCatalogItem {
@@ -38,9 +39,19 @@ export async function importCatalogItems(
 ): Promise<ImportResult> {
   refuseTooMany('items', inputs.length, MAX_ITEMS_PER_CALL, 'send the rest in another');
   const { items, faults } = checkCatalogItems(inputs);
-  refuseFaults(faults, 'items');
+  refuseFaults([...faults, ...findLongAttributes(items)], 'items');
   return db.transaction(viewer.actor, (connection) =>
     upsertCatalogItems(connection, { tenantId: viewer.tenantId, sourceId: null }, items),
+  );
+}
+
+// Of a source's items the records are bounded, where they are read.
+function findLongAttributes(items: readonly NewCatalogItem[]): Fault[] {
+  const message = `has more than ${MAX_JSON_LENGTH} characters as JSON`;
+  return items.flatMap(({ attributes }, index) =>
+    JSON.stringify(attributes).length > MAX_JSON_LENGTH
+      ? [{ path: [String(index), 'attributes'], message }]
+      : [],
   );
 }
 

@@ -7,6 +7,8 @@ import { isStorable } from '../domain/text.js';
 
 const MAX_FAULTS_SHOWN = 100;
 const MAX_LABEL_LENGTH = 255;
+/** As much as a supplier's record may have: a list shows a hundred of them in one answer. */
+export const MAX_JSON_LENGTH = 256 * 1024;
 
 /** The first fault is the message; all of them, up to what anybody reads, are in the details. */
 export function refuseFaults(faults: readonly Fault[], ...prefix: readonly string[]): void {
@@ -47,6 +49,14 @@ export function checkLabel(field: string, value: string): void {
 
 export function requireObject(field: string, value: unknown): object {
   if (value === null || value === undefined) return {};
-  if (typeof value === 'object' && !Array.isArray(value)) return value;
-  throw new AppError('INVALID_INPUT', `${field} must be a JSON object.`, { field: ['input', field] });
+  if (typeof value !== 'object' || Array.isArray(value)) {
+    throw new AppError('INVALID_INPUT', `${field} must be a JSON object.`, { field: ['input', field] });
+  }
+  const { length: given } = JSON.stringify(value);
+  if (given <= MAX_JSON_LENGTH) return value;
+  throw new AppError(
+    'LIMIT_EXCEEDED',
+    `${field} has ${given} characters as JSON; at most ${MAX_JSON_LENGTH} are taken.`,
+    { field: ['input', field], details: { limit: MAX_JSON_LENGTH, given } },
+  );
 }

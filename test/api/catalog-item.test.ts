@@ -188,6 +188,14 @@ describe('refused as a whole', () => {
     });
   });
 
+  test('attributes that no list could show a hundred of', async () => {
+    const refusal = await refusalOf(itemsOf(2, { attributes: { text: 'x'.repeat(256 * 1024) } }));
+    expect(refusal).toMatchObject({ code: 'INVALID_INPUT', field: ['input', 'items', '0', 'attributes'] });
+    expect(refusal.details).toMatchObject({ faultCount: 2 });
+    const { imported } = await importItems(itemsOf(1, { attributes: { text: 'x'.repeat(255 * 1024) } }));
+    expect(imported).toBe(1);
+  });
+
   test('more than one call takes', async () => {
     expect(await refusalOf(itemsOf(10_001))).toMatchObject({
       code: 'LIMIT_EXCEEDED',

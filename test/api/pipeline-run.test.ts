@@ -151,6 +151,7 @@ describe('startPipelineRun', () => {
     ['an unknown source', { sourceId: 'nonsense' }, 'NOT_FOUND'],
     ['a label that is none', { sourceId: 'x', projectId: ' ' }, 'INVALID_INPUT'],
     ['metadata that is no object', { sourceId: 'x', metadata: [1] }, 'INVALID_INPUT'],
+    ['metadata without end', { sourceId: 'x', metadata: { a: 'x'.repeat(256 * 1024) } }, 'LIMIT_EXCEEDED'],
   ])('refuses %s', async (_, input, code) => {
     expect(await startRun(ours, input)).toMatchObject({ pipelineRun: null, userErrors: [{ code }] });
   });

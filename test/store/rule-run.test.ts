@@ -20,6 +20,7 @@ import { expectInvariants } from './invariants.js';
 import { countRows, faultOf } from './rows.js';
 
 const HOUR = 3_600_000;
+const LONG = { note: 'x'.repeat(256 * 1024) };
 
 let database: TestDatabase;
 let world: World;
@@ -80,6 +81,7 @@ describe('create', () => {
     ['a channel that is no id', { channelId: 'garbage' }, 'NOT_FOUND', ['input', 'channelId']],
     ['metadata that is no object', { metadata: [1] }, 'INVALID_INPUT', ['input', 'metadata']],
     ['metadata that cannot be stored', { metadata: { a: 'nul\0' } }, 'INVALID_INPUT', null],
+    ['metadata of more than 256 KiB', { metadata: LONG }, 'LIMIT_EXCEEDED', ['input', 'metadata']],
     ['an empty project', { projectId: ' ' }, 'INVALID_INPUT', ['input', 'projectId']],
     [
       'a long correlation id',
