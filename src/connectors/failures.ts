@@ -43,8 +43,9 @@ export function parseRetryAfter(header: string | null, nowMs: number): number | 
   // fetch leaves blanks after a value in place; they are no part of it.
   const value = header.trim();
   if (/^\d{1,9}(\.\d+)?$/.test(value)) return Math.ceil(Number(value) * 1000);
-  // Date.parse takes bare numbers for years: a date in a header always has a month's name.
-  const date = /[a-z]/i.test(value) ? Date.parse(value) : NaN;
+  // Date.parse takes bare numbers for years: a date in a header always has a month's name. Its oldest form ends with
+  // the year and means GMT all the same, not the time where this server stands.
+  const date = /[a-z]/i.test(value) ? Date.parse(value.replace(/\d{4}$/, '$& GMT')) : NaN;
   return Number.isNaN(date) ? null : Math.max(0, date - nowMs);
 }
 
