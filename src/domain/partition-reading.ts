@@ -159,26 +159,39 @@ const MAX_CURSOR_LENGTH = 4_096;
 /** So many records, or this share of them, may be missing at the end of a partition. */
 const TOLERATED_MISSING = { records: 10, share: 0.01 };
 
+/** How its source counts a range that has come to its end. */
+export interface RangeCount {
+  /** By now; null when it does not count. */
+  readonly total: number | null;
+  /** When the run was planned. */
+  readonly planned: number | null;
+  /** Its records stay where they are, as those of a file: one that comes twice is there twice, and hides none. */
+  readonly isFixed: boolean;
+}
+
 export interface PartitionEnd {
   /** Records that the source counted and did not give. */
   readonly missing: number;
-  /** Why that is too many; null when it is not. */
+  /** Why too many of those that it counted at first are; null when they are not. */
   readonly fault: string | null;
 }
 
 /**
  * What a partition has come to when its source says that there are no more records. A feed that changes while
- * it is read always lacks a few: a record that moves into the range shifts the others, so that one comes
- * twice and one not at all; it changed since the plan, and the next run will see it.
+ * it is read lacks some: a record that moves into the range shifts the others, so that one comes twice and one
+ * not at all; it changed since the plan, and the next run will see it. However many those are, they fail nothing.
  */
 export function judgeEnd({
   position,
   duplicated,
   total,
-}: Pick<PartitionReading, 'position' | 'duplicated' | 'total'>): PartitionEnd {
-  const distinct = Math.max(0, position - duplicated);
-  const missing = Math.max(0, (total ?? 0) - distinct);
-  const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor((total ?? 0) * TOLERATED_MISSING.share));
-  if (missing <= tolerated) return { missing, fault: null };
-  return { missing, fault: `the source counts ${total} records and gave ${distinct} different ones` };
+  planned,
+  isFixed,
+}: Pick<PartitionReading, 'position' | 'duplicated'> & RangeCount): PartitionEnd {
+  const given = Math.max(0, isFixed ? position : position - duplicated);
+  const missing = Math.max(0, (total ?? 0) - given);
+  const expected = Math.min(total ?? 0, planned ?? Infinity);
+  const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor(expected * TOLERATED_MISSING.share));
+  if (expected - given <= tolerated) return { missing, fault: null };
+  return { missing, fault: `the source counts ${expected} records and gave ${given} different ones` };
 }

@@ -221,7 +221,7 @@ function mayPass(message: string): SourceFailure {
 }
 
 function toReadPage(
-  { records, passed, cursor, isLast, totalRecords }: Page,
+  { records, passed, cursor, isLast, totalRecords, fingerprint }: Page,
   { reading, expectedTwice }: Extract<PageStep, { kind: 'keep' }>,
   planned: number | null,
 ): ReadPage {
@@ -231,7 +231,7 @@ function toReadPage(
     passed,
     cursor,
     isLast,
-    total: totalRecords ?? planned,
+    range: { total: totalRecords ?? planned, planned, isFixed: fingerprint === null },
     reading,
     expectedTwice,
   };

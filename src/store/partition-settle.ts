@@ -3,7 +3,13 @@
 // skipped, and says so. Lock order: the run's row, then its partition's.
 
 import { failureText } from '../domain/partition.js';
-import { judgeEnd, positionOf, type PartitionEnd, type Reading } from '../domain/partition-reading.js';
+import {
+  judgeEnd,
+  positionOf,
+  type PartitionEnd,
+  type RangeCount,
+  type Reading,
+} from '../domain/partition-reading.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
@@ -18,8 +24,7 @@ export interface ReadPage {
   readonly passed: number;
   readonly cursor: string | null;
   readonly isLast: boolean;
-  /** As the source counts the range; null when it does not. */
-  readonly total: number | null;
+  readonly range: RangeCount;
   /** What is known after it. */
   readonly reading: Reading;
   /** So many of its records were to be expected twice. */
@@ -66,7 +71,7 @@ async function keepPage(
     ? judgeEnd({
         position: positionOf(claim) + page.passed,
         duplicated: claim.duplicated + duplicated,
-        total: page.total,
+        ...page.range,
       })
     : null;
   await movePartition(connection, claim, page, { duplicated, end });

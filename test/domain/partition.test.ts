@@ -3,6 +3,7 @@ import { delayOfNextDelivery, MAX_RETRY_AFTER_MS } from '../../src/domain/partit
 import {
   findEndlessness,
   findPageFault,
+  judgeEnd,
   FIRST_READING,
   MAX_UNCOUNTED,
   positionOf,
@@ -123,4 +124,35 @@ describe('a feed that shrinks', () => {
       expect(calls).toBeLessThan(150);
     },
   );
+});
+
+describe('the end of a partition', () => {
+  const end = { position: 100, duplicated: 0, total: 100, planned: 100, isFixed: false };
+
+  test.each([
+    ['that gave everything', end, 0],
+    ['that gave more than was planned', { ...end, position: 130, total: 130 }, 0],
+    ['that counts nothing', { ...end, total: null, planned: null, duplicated: 50 }, 0],
+    ['that lacks a few', { ...end, duplicated: 10 }, 10],
+    ['that grew before the reader', { ...end, position: 150, duplicated: 50, total: 150 }, 50],
+    ['that was not counted at first', { ...end, planned: null, duplicated: 5 }, 5],
+    ['that stays as it is, with records that are there twice', { ...end, duplicated: 50, isFixed: true }, 0],
+  ])('%s is no fault', (_, ending, missing) => {
+    expect(judgeEnd(ending)).toEqual({ missing, fault: null });
+  });
+
+  test.each([
+    ['that lacks many', { ...end, duplicated: 11 }, 11, 'counts 100 records and gave 89'],
+    ['that grew, and lacks many of the first', { ...end, duplicated: 20, total: 150 }, 70, 'counts 100'],
+    ['that shrank, and lacks many of the rest', { ...end, position: 60, total: 80 }, 20, 'counts 80'],
+    [
+      'that was not counted at first, and lacks many',
+      { ...end, planned: null, duplicated: 50 },
+      50,
+      'counts 100',
+    ],
+    ['that stays as it is, and is cut short', { ...end, position: 50, isFixed: true }, 50, 'gave 50'],
+  ])('%s is one', (_, ending, missing, words) => {
+    expect(judgeEnd(ending)).toEqual({ missing, fault: expect.stringContaining(words) });
+  });
 });

@@ -85,6 +85,31 @@ describe('through the runner', () => {
     expect(new Set((await world.items(source)).keys())).toEqual(idsOf(200));
     await rm(filesDir, { recursive: true });
   });
+
+  test('csv, from disk, with ids that come twice: each is there once, and nothing is missing', async () => {
+    const filesDir = await mkdtemp(join(tmpdir(), 'runledger-files-'));
+    const lines = recordsOf(100).map((_, index) => `r-${index % 80},Item,1.00,EUR\n`);
+    await writeFile(join(filesDir, 'feed.csv'), ['id,title,price,currency\n', ...lines].join(''));
+    const source = await world.source('twice', 'csv', { path: 'feed.csv' });
+    const run = await world.run(source, null, world.worker('w1', { filesDir }));
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsDuplicated: 20, recordsMissing: 0 });
+    expect((await world.items(source)).size).toBe(80);
+    await rm(filesDir, { recursive: true });
+  });
+});
+
+describe('a feed that grows while it is read', () => {
+  test('before the reader: what was there at first is all read, and the rest is the next run’s', async () => {
+    feed.records = recordsOf(120);
+    const late = recordsOf(140).slice(120);
+    feed.script = ({ offset }) => {
+      if (offset === 60) feed.records.unshift(...late);
+      return null;
+    };
+    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsDuplicated: 20, recordsMissing: 20 });
+    expect(new Set(run.items)).toEqual(idsOf(120));
+  });
 });
 
 describe('a feed that shrinks while it is read', () => {

@@ -39,8 +39,9 @@ beforeEach(async () => {
 
 const settle = (): Promise<PageResult> => {
   const records = [{ externalId: 'stone-1', json: '{}' }];
-  const page = { records, rejected: [], passed: 30, cursor: null, isLast: false, total: 60 };
-  return settlePage(db, claim, { ...page, reading: FIRST_READING, expectedTwice: 0 }, { ring: false });
+  const page = { records, rejected: [], passed: 30, cursor: null, isLast: false };
+  const range = { total: 60, planned: 60, isFixed: false };
+  return settlePage(db, claim, { ...page, range, reading: FIRST_READING, expectedTwice: 0 }, { ring: false });
 };
 const request = (): Parameters<typeof cancelPipelineRun>[2] => ({ runId: claim.runId, idempotencyKey: null });
 const retry = (): Promise<unknown> => retryFailedPartitions(db, world.viewer, request());

@@ -2,7 +2,7 @@
 // all of it at once.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { MAX_DELIVERIES } from '../../src/domain/partition.js';
-import { FIRST_READING } from '../../src/domain/partition-reading.js';
+import { FIRST_READING, type RangeCount } from '../../src/domain/partition-reading.js';
 import {
   claimPage,
   extendPageLease,
@@ -58,13 +58,15 @@ async function claim(workerId = 'w1', leaseMs = HOUR): Promise<PageClaim> {
   return claimed;
 }
 
+const counted = (total: number): RangeCount => ({ total, planned: total, isFixed: false });
+
 function pageOf({ offset, partitionId }: PageClaim, overrides: Partial<ReadPage> = {}): ReadPage {
   const records = Array.from({ length: 30 }, (_, index) => ({
     externalId: `${partitionId}-${offset + index}`,
     json: '{"title":"x"}',
   }));
-  const page = { records, rejected: [], passed: 30, cursor: null, isLast: false, total: 60 };
-  return { ...page, reading: FIRST_READING, expectedTwice: 0, ...overrides };
+  const page = { records, rejected: [], passed: 30, cursor: null, isLast: false };
+  return { ...page, range: counted(60), reading: FIRST_READING, expectedTwice: 0, ...overrides };
 }
 
 const settle = (claimed: PageClaim, overrides: Partial<ReadPage> = {}): Promise<PageResult> =>
@@ -177,9 +179,9 @@ describe('a page', () => {
   test('that is the last ends the partition, and with the last of them the reading', async () => {
     const id = await plannedRun(2);
     const [a, b] = [await claim('w1'), await claim('w2')];
-    await settle(a, { isLast: true, total: 30 });
+    await settle(a, { isLast: true, range: counted(30) });
     expect(await world.find(id)).toMatchObject({ status: 'WORKERS_RUNNING', completedWorkers: 1 });
-    await settle(b, { isLast: true, total: 30 });
+    await settle(b, { isLast: true, range: counted(30) });
     expect(await world.find(id)).toMatchObject({ status: 'CONSOLIDATING', completedWorkers: 2 });
     await world.expectSound(id);
   });
@@ -301,9 +303,9 @@ test('claims, settles, retries, lost leases, hand-backs and recovery at once: no
       else if (kind === 5) await releasePage(world.db, claimed);
       else if (kind === 6) {
         await recoverPages(world.db, [worker]);
-        await settle(claimed, { isLast: isLast(claimed), total: 300 });
+        await settle(claimed, { isLast: isLast(claimed), range: counted(300) });
       } else {
-        const page = { isLast: isLast(claimed), total: 300 };
+        const page = { isLast: isLast(claimed), range: counted(300) };
         // Delivered twice, as by a queue that promises at least once.
         await Promise.all([settle(claimed, page), settle(claimed, page)]);
       }
