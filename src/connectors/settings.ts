@@ -22,7 +22,16 @@ export const GUARDED_URL = z
   .refine(isWithoutUser, 'must not hold a user name or password');
 
 export function findFaults(error: z.ZodError | undefined, ...at: string[]): SettingFault[] {
-  return (error?.issues ?? []).map(({ path, message }) => ({ field: [...at, ...path.map(String)], message }));
+  return (error?.issues ?? []).map(({ path, message }) => ({
+    field: [...at, ...path.map(String)],
+    message: inPlainWords(message),
+  }));
+}
+
+/** Whoever wrote JSON has left something out: they gave nothing that was `undefined`. */
+function inPlainWords(message: string): string {
+  if (message.endsWith('received undefined')) return 'is missing';
+  return message === 'Invalid input' ? 'is missing, or none of what it may be' : message;
 }
 
 /** One INVALID_INPUT for all of them. */

@@ -37,6 +37,12 @@ describe('the settings of an http channel', () => {
     expect(parseHttp(batch)).toMatchObject({ write: { method: 'POST', headers: {} }, credentials: {} });
   });
 
+  test('what is left out is said to be missing', () => {
+    expect(() => parseHttp({ write: { url: 'https://api.example/' } })).toThrow(
+      'write.body: is missing, or none of what it may be; read: is missing',
+    );
+  });
+
   test.each<[string, Settings, string, unknown]>([
     ['http elsewhere', single, 'write.url', 'http://api.example/{{externalId}}'],
     ['a host from a placeholder', single, 'write.url', 'https://{{externalId}}.example/'],
