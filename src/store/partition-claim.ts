@@ -141,10 +141,11 @@ export async function releasePage(db: Database, claim: PageClaim): Promise<void>
 
 /** Takes back leases that expired, and at once those of `deadWorkerIds`; answers how many. */
 export async function recoverPages(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
-  // By the runs that are being read, which are few: an index on leases would be written with every claim.
+  // By the runs that are being read, or were lately, which are few: an index on leases would be written with every
+  // claim. A page may be claimed while its run is ended.
   const runs = await db.query<{ run_id: string }>(
     `SELECT run_id FROM run_metadata run
-     WHERE status = 'WORKERS_RUNNING' AND EXISTS (
+     WHERE (status = 'WORKERS_RUNNING' OR finished_at > clock_timestamp() - interval '1 day') AND EXISTS (
        SELECT 1 FROM worker_runs WHERE run_id = run.run_id AND status = 'running' AND ${LOST})
      ORDER BY run_id`,
     [deadWorkerIds],
@@ -166,15 +167,16 @@ async function recoverRun(
   runId: string,
   deadWorkerIds: readonly string[],
 ): Promise<number> {
-  await lockPipelineRun(connection, runId);
+  // Nothing of a run that has ended changes any more.
+  const mayFail = (await lockPipelineRun(connection, runId)) === 'WORKERS_RUNNING';
   const { rowCount } = await connection.query(
     `UPDATE worker_runs SET ${NO_LEASE},
-       status = CASE WHEN attempts < $3 THEN 'running' ELSE 'failed' END,
+       status = CASE WHEN $4 AND attempts >= $3 THEN 'failed' ELSE 'running' END,
        error_message = format('the lease of %s expired', lease_owner)
      WHERE id = ANY(ARRAY(
        SELECT id FROM worker_runs WHERE run_id = $2 AND status = 'running' AND ${LOST}
        ORDER BY id FOR UPDATE SKIP LOCKED))`,
-    [deadWorkerIds, runId, MAX_DELIVERIES],
+    [deadWorkerIds, runId, MAX_DELIVERIES, mayFail],
   );
   await rollUpPartitions(connection, runId);
   return rowCount ?? 0;

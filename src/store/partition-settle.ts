@@ -185,6 +185,13 @@ async function ringProgress(connection: Connection, { runId }: PageClaim): Promi
   );
 }
 
+/** Locks the run, and answers whether it is still being read; the page of one that has ended is only let go. */
+async function lockIfRead(connection: Connection, claim: PageClaim): Promise<boolean> {
+  if ((await lockPipelineRun(connection, claim.runId)) === 'WORKERS_RUNNING') return true;
+  await connection.query(`UPDATE worker_runs SET ${NO_LEASE} WHERE ${HELD}`, keyOf(claim));
+  return false;
+}
+
 /** Goes back by so many positions instead of keeping the page; false when the claim was lost. */
 export function retreat(
   db: Database,
@@ -192,7 +199,7 @@ export function retreat(
   { by, reading }: { readonly by: number; readonly reading: Reading },
 ): Promise<boolean> {
   return db.transaction(claim.workerId, async (connection) => {
-    await lockPipelineRun(connection, claim.runId);
+    if (!(await lockIfRead(connection, claim))) return false;
     const { rowCount } = await connection.query(
       `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, reading = $4 WHERE ${HELD}`,
       [...keyOf(claim), JSON.stringify(reading)],
@@ -217,7 +224,7 @@ export function retryPage(
 ): Promise<boolean> {
   const error = failureText(message);
   return db.transaction(claim.workerId, async (connection) => {
-    await lockPipelineRun(connection, claim.runId);
+    if (!(await lockIfRead(connection, claim))) return false;
     const { rowCount } = await connection.query(
       `UPDATE worker_runs SET ${NO_LEASE}, error_message = $4,
          next_attempt_at = clock_timestamp() + $5 * interval '1 millisecond' WHERE ${HELD}`,
@@ -236,7 +243,7 @@ export function retryPage(
 /** Fails the partition where it stands; it can be retried from there. False when the claim was lost. */
 export function failPartition(db: Database, claim: PageClaim, message: string): Promise<boolean> {
   return db.transaction(claim.workerId, async (connection) => {
-    await lockPipelineRun(connection, claim.runId);
+    if (!(await lockIfRead(connection, claim))) return false;
     const { rowCount } = await connection.query(
       `UPDATE worker_runs SET status = 'failed', error_message = $4 WHERE ${HELD}`,
       [...keyOf(claim), failureText(message)],

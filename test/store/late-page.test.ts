@@ -7,7 +7,6 @@ import { FIRST_READING } from '../../src/domain/partition-reading.js';
 import { Database } from '../../src/store/db.js';
 import { claimPage, type PageClaim } from '../../src/store/partition-claim.js';
 import { settlePage, type PageResult } from '../../src/store/partition-settle.js';
-import { claimPlan, settlePlan } from '../../src/store/pipeline-plan.js';
 import { cancelPipelineRun, retryFailedPartitions } from '../../src/store/pipeline-run-control.js';
 import { connect } from '../support/database.js';
 import { FeedWorld } from '../support/feed-world.js';
@@ -29,11 +28,7 @@ afterAll(() => world.drop());
 beforeEach(async () => {
   db = new Database({ url: world.database.url });
   holder = await connect(world.database.url);
-  await world.start(await world.feed());
-  const plan = await claimPlan(world.db, { workerId: 'planner', leaseMs: HOUR });
-  const payload = { minPrice: 0, maxPrice: 0, totalRecords: 60, limit: 30 };
-  const partitions = [{ partitionId: 'partition-0', payload }];
-  await settlePlan(world.db, plan!, { beganAt: new Date(), partitions });
+  await world.reading(await world.feed());
   claim = (await claimPage(world.db, { workerId: 'late', leaseMs: HOUR }))!;
 });
 

@@ -40,17 +40,7 @@ beforeEach(async () => {
 const HOUR = 3_600_000;
 const QUIET = { ring: false };
 
-/** A run that is being read, with `count` partitions of 60 records. */
-async function plannedRun(count = 1): Promise<string> {
-  const { id } = await world.start(feed);
-  const claim = await claimPlan(world.db, { workerId: 'planner', leaseMs: HOUR });
-  const partitions = Array.from({ length: count }, (_, index) => ({
-    partitionId: `partition-${index}`,
-    payload: { minPrice: index, maxPrice: index, totalRecords: 60, limit: 30 },
-  }));
-  expect(await settlePlan(world.db, claim!, { beganAt: new Date(), partitions })).toBe(true);
-  return id;
-}
+const plannedRun = (count?: number): Promise<string> => world.reading(feed, count);
 
 async function claim(workerId = 'w1', leaseMs = HOUR): Promise<PageClaim> {
   const claimed = await claimPage(world.db, { workerId, leaseMs });

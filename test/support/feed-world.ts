@@ -18,6 +18,7 @@ import { findConsolidatingRuns, type ConsolidatingRun } from '../../src/store/co
 import type { Database } from '../../src/store/db.js';
 import { findViolations } from '../../src/store/doctor.js';
 import { listPartitions, type PartitionRow } from '../../src/store/partition.js';
+import { claimPlan, settlePlan } from '../../src/store/pipeline-plan.js';
 import { findPipelineRuns, type PipelineRunRow } from '../../src/store/pipeline-run.js';
 import { startPipelineRun, type NewPipelineRun } from '../../src/store/pipeline-run-control.js';
 import { listRejectedRecords, type RejectedRecordRow } from '../../src/store/rejected-record.js';
@@ -167,6 +168,18 @@ export class FeedWorld {
     await worker.drain();
     await this.expectSound(id);
     return this.find(id);
+  }
+
+  /** A run that is being read, in `count` partitions of 60 records; answers its id. */
+  async reading(feed: Pick<TestFeed, 'sourceId'>, count = 1): Promise<string> {
+    const { id } = await this.start(feed);
+    const claim = await claimPlan(this.db, { workerId: 'planner', leaseMs: 60_000 });
+    const partitions = Array.from({ length: count }, (_, index) => ({
+      partitionId: `partition-${index}`,
+      payload: { minPrice: index, maxPrice: index, totalRecords: 60, limit: 30 },
+    }));
+    await settlePlan(this.db, claim!, { beganAt: new Date(), partitions });
+    return id;
   }
 
   /** A full run that was read, in one partition of one record that it did not keep. */
