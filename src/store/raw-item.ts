@@ -34,21 +34,27 @@ export async function writeRawItems(
   const sorted = distinct.sort((a, b) => (a.externalId < b.externalId ? -1 : 1));
   const ids = sorted.map(({ externalId }) => externalId);
   const { rows } = await connection.query<{ seen: number }>(
-    `WITH seen AS (
-       SELECT count(*)::integer AS count FROM raw_item
-       WHERE source_id = $1 AND external_id = ANY($3::text[]) AND run_id = $2
+    // They are locked before they are counted: another page of the run may be writing the same ones.
+    `WITH held AS (
+       SELECT external_id, run_id FROM raw_item
+       WHERE source_id = $1 AND external_id = ANY($3::text[]) ORDER BY external_id FOR UPDATE
      ), written AS (
        INSERT INTO raw_item AS item (source_id, run_id, external_id, payload, fetched_at)
        SELECT $1, $2, new.external_id, new.payload, $5
-       FROM unnest($3::text[], $4::jsonb[]) AS new (external_id, payload)
+       FROM unnest($3::text[], $4::jsonb[]) WITH ORDINALITY AS new (external_id, payload, position)
+         LEFT JOIN held USING (external_id)
+       ORDER BY new.position
        ON CONFLICT (source_id, external_id) DO UPDATE
        SET run_id = excluded.run_id, payload = excluded.payload, fetched_at = excluded.fetched_at,
          consolidated_at = NULL
        -- Two runs may read at once: an older page that is settled late does not undo a newer one. What says that
        -- it is from the future was written by a clock that was put back since, and is newer than nothing.
        WHERE item.fetched_at <= excluded.fetched_at OR item.fetched_at > clock_timestamp()
+       RETURNING item.xmax = 0 AS is_new
      )
-     SELECT count AS seen FROM seen`,
+     -- What was not there, and is not new either, came from beside us in the meantime.
+     SELECT (cardinality($3::text[]) - count(*) + count(*) FILTER (WHERE run_id = $2)
+       - (SELECT count(*) FROM written WHERE is_new))::integer AS seen FROM held`,
     [sourceId, runId, ids, sorted.map(({ json }) => json), claimedAt],
   );
   return records.length - sorted.length + rows[0]!.seen;

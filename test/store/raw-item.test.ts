@@ -1,8 +1,10 @@
 // What a page writes over what was there: the newer of two readings stays, by a clock that may be put back.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Connection } from '../../src/store/db.js';
 import { newId } from '../../src/store/id.js';
 import { noteSeen, writeRawItems } from '../../src/store/raw-item.js';
 import { FeedWorld } from '../support/feed-world.js';
+import { untilBlocked } from './locks.js';
 
 let world: FeedWorld;
 let sourceId: string;
@@ -14,6 +16,26 @@ beforeAll(async () => {
 afterAll(() => world.drop());
 
 const HOUR = 3_600_000;
+
+/** What two pages of one run count that write the same records at once; `first` is the one that is written first. */
+async function meet(first: readonly string[], second: readonly string[]): Promise<number[]> {
+  const runId = newId();
+  const claimedAt = new Date().toISOString();
+  const page = (connection: Connection, ids: readonly string[]): Promise<number> =>
+    writeRawItems(
+      connection,
+      { runId, sourceId, claimedAt },
+      ids.map((externalId) => ({ externalId, json: '{}' })),
+    );
+  let late!: Promise<number>;
+  const early = await world.db.transaction('test', async (connection) => {
+    const twice = await page(connection, first);
+    late = world.db.transaction('test', (other) => page(other, second));
+    await untilBlocked(world.db, 1);
+    return twice;
+  });
+  return [early, await late];
+}
 
 /** Of a page that was claimed so many hours from now. */
 const reading = (hours: number) => ({
@@ -36,6 +58,12 @@ async function find(id: string): Promise<{ payload: string; hours: number; waiti
   );
   return row!;
 }
+
+test('a record that comes with two pages of a run at once comes twice', async () => {
+  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4'])).toEqual([0, 2]);
+  // They were there before, from another run.
+  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4', 'm-5'])).toEqual([0, 2]);
+});
 
 test('an older page does not undo a newer one', async () => {
   await write('a', -1, 'newer');
