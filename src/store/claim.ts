@@ -10,6 +10,7 @@
 
 import type { OnConflict } from '../domain/rule-run.js';
 import type { Connection, Database } from './db.js';
+import { bind, prepared, type Prepared } from './prepared.js';
 
 export interface ClaimedTarget {
   readonly id: string;
@@ -60,35 +61,39 @@ const DUE_AT = `greatest(run.next_claim_at, run.start_at,
     SELECT CASE WHEN count(*) >= (channel.config #>> '{policy,concurrency}')::int THEN min(slot.value::timestamptz) END
     FROM jsonb_each_text(channel.slots) AS slot WHERE slot.value::timestamptz > clock_timestamp()) END)`;
 
+const FIND_RUN = prepared(
+  'find_claimable_run',
+  `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
+     (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
+     channel.consecutive_429 AS throttles
+   FROM rule_run run JOIN channel ON channel.id = run.channel_id
+   WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
+     AND channel.id <> ALL($1::uuid[])
+   ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
+);
+
 /** The run to serve next: priority first, then the one served least recently; none of `fullChannels`. */
 export async function findClaimableRun(
   db: Database,
   fullChannels: readonly string[] = [],
 ): Promise<ClaimableRun | null> {
-  const rows = await db.query<ClaimableRun>(
-    `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
-       (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
-       channel.consecutive_429 AS throttles
-     FROM rule_run run JOIN channel ON channel.id = run.channel_id
-     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
-       AND channel.id <> ALL($1::uuid[])
-     ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
-    [fullChannels],
-  );
+  const rows = await db.queryPrepared<ClaimableRun>(FIND_RUN, [fullChannels]);
   return rows[0] ?? null;
 }
+
+const NEXT_CLAIM = prepared(
+  'next_claim',
+  `SELECT (extract(epoch FROM min(${DUE_AT}) - clock_timestamp()) * 1000)::float8 AS ms
+   FROM rule_run run JOIN channel ON channel.id = run.channel_id
+   WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND channel.id <> ALL($1::uuid[])`,
+);
 
 /** When the next batch of any run may go, but for those of `fullChannels`; null when nothing waits. */
 export async function nextClaimDelayMs(
   db: Database,
   fullChannels: readonly string[] = [],
 ): Promise<number | null> {
-  const rows = await db.query<{ ms: number | null }>(
-    `SELECT (extract(epoch FROM min(${DUE_AT}) - clock_timestamp()) * 1000)::float8 AS ms
-     FROM rule_run run JOIN channel ON channel.id = run.channel_id
-     WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND channel.id <> ALL($1::uuid[])`,
-    [fullChannels],
-  );
+  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_CLAIM, [fullChannels]);
   return rows[0]?.ms ?? null;
 }
 
@@ -132,7 +137,7 @@ async function leaseThenServe(
 ): Promise<ClaimedTarget[]> {
   const [leased, isServed] = await Promise.all([
     leaseQueuedTargets(connection, run, request),
-    serveRun(connection, run.id, `status = 'APPLYING' AND NOT paused`),
+    serveRun(connection, run.id, SERVE_APPLYING),
   ]);
   if (!isServed) throw WAS_STOPPED;
   return leased;
@@ -144,7 +149,7 @@ async function serveThenLease(
   run: ClaimingRun,
   request: ClaimRequest,
 ): Promise<ClaimedTarget[]> {
-  if (!(await serveRun(connection, run.id, IS_CLAIMABLE))) return [];
+  if (!(await serveRun(connection, run.id, SERVE_CLAIMABLE))) return [];
   return run.rolling_back
     ? leaseAppliedTargets(connection, run, request)
     : leaseQueuedTargets(connection, run, request);
@@ -179,24 +184,28 @@ function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTa
 
 const IS_CLAIMABLE = `${IS_ACTIVE} AND next_claim_at IS NOT NULL AND greatest(next_claim_at, start_at) <= clock_timestamp()`;
 
+const READ_RUN = prepared(
+  'read_claimable_run',
+  `SELECT id, status, tenant_id, correlation_id, channel_id, claim_cursor, rolling_back, rollback_on_conflict,
+     nextval('lease_epoch')::int AS epoch
+   FROM rule_run run WHERE id = $1 AND ${IS_CLAIMABLE}`,
+);
+
 async function readClaimableRun(connection: Connection, runId: string): Promise<ClaimingRun | null> {
-  const { rows } = await connection.query<ClaimingRun>(
-    `SELECT id, status, tenant_id, correlation_id, channel_id, claim_cursor, rolling_back, rollback_on_conflict,
-       nextval('lease_epoch')::int AS epoch
-     FROM rule_run run WHERE id = $1 AND ${IS_CLAIMABLE}`,
-    [runId],
-  );
+  const { rows } = await connection.query<ClaimingRun>(bind(READ_RUN, [runId]));
   return rows[0] ?? null;
 }
 
-/** Takes the run's lock, notes that it was served, and starts it if it was queued; false unless `condition`. */
-async function serveRun(connection: Connection, runId: string, condition: string): Promise<boolean> {
-  const { rowCount } = await connection.query(
-    `UPDATE rule_run run
-     SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END, last_served_at = clock_timestamp()
-     WHERE id = $1 AND ${condition}`,
-    [runId],
-  );
+const serveIf = (condition: string): string =>
+  `UPDATE rule_run run
+   SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END, last_served_at = clock_timestamp()
+   WHERE id = $1 AND ${condition}`;
+const SERVE_CLAIMABLE = prepared('serve_claimable_run', serveIf(IS_CLAIMABLE));
+const SERVE_APPLYING = prepared('serve_applying_run', serveIf(`status = 'APPLYING' AND NOT paused`));
+
+/** Takes the run's lock, notes that it was served, and starts it if it was queued; false unless it fits. */
+async function serveRun(connection: Connection, runId: string, serve: Prepared): Promise<boolean> {
+  const { rowCount } = await connection.query(bind(serve, [runId]));
   return rowCount === 1;
 }
 

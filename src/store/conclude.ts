@@ -6,6 +6,7 @@
 import { rollUp, ruleRunMachine, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
 import type { Connection } from './db.js';
 import { appendRunLines } from './ledger.js';
+import { bind, prepared } from './prepared.js';
 
 export interface LockedRun extends TargetCounts {
   readonly id: string;
@@ -14,15 +15,17 @@ export interface LockedRun extends TargetCounts {
   readonly rollback_all: boolean;
 }
 
+const LOCK_RUN = prepared(
+  'lock_rule_run',
+  `SELECT id, status, rolling_back, rollback_all, total_count AS total, preview_count AS preview,
+     queued_count AS queued, applying_count AS applying, applied_count AS applied, failed_count AS failed,
+     rolled_back_count AS "rolledBack", cancelled_count AS cancelled
+   FROM rule_run WHERE id = $1 FOR NO KEY UPDATE`,
+);
+
 /** The run, locked, with its counters as they are by now. */
 export async function lockRun(connection: Connection, runId: string): Promise<LockedRun> {
-  const { rows } = await connection.query<LockedRun>(
-    `SELECT id, status, rolling_back, rollback_all, total_count AS total, preview_count AS preview,
-       queued_count AS queued, applying_count AS applying, applied_count AS applied, failed_count AS failed,
-       rolled_back_count AS "rolledBack", cancelled_count AS cancelled
-     FROM rule_run WHERE id = $1 FOR NO KEY UPDATE`,
-    [runId],
-  );
+  const { rows } = await connection.query<LockedRun>(bind(LOCK_RUN, [runId]));
   return rows[0]!;
 }
 

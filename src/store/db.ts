@@ -3,6 +3,7 @@
 
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import { bind, type Prepared } from './prepared.js';
 import { isAftermath, isRetryable, translateError } from './sqlstate.js';
 import { PrismaClient } from './prisma/client.js';
 
@@ -57,9 +58,21 @@ export class Database {
   }
 
   /** One statement in a transaction of its own. */
-  async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+    return this.#ask({ text, values: [...values] });
+  }
+
+  /** The same, planned once per connection. */
+  queryPrepared<Row extends pg.QueryResultRow>(
+    statement: Prepared,
+    values: readonly unknown[] = [],
+  ): Promise<Row[]> {
+    return this.#ask(bind(statement, values));
+  }
+
+  async #ask<Row extends pg.QueryResultRow>(config: pg.QueryConfig): Promise<Row[]> {
     try {
-      const result = await this.#pool.query<Row>(text, [...values]);
+      const result = await this.#pool.query<Row>(config);
       return result.rows;
     } catch (error) {
       throw translateError(error);

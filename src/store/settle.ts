@@ -8,6 +8,7 @@ import type { Claim } from './claim.js';
 import { concludeLockedRun, concludeRun, lockRun, type LockedRun } from './conclude.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
+import { bind, prepared } from './prepared.js';
 
 export interface SettledTarget {
   readonly targetId: string;
@@ -30,13 +31,15 @@ export function settleIfClaimed(
   return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
 
+const JOIN_CLAIMS = prepared('join_claims', 'SELECT join_claims($1)');
+
 /** Writes results, then locks the run, whose counters they have changed. */
 async function writeThenLock<Written>(
   connection: Connection,
   claim: Claim,
   write: () => Promise<Written>,
 ): Promise<[Written, LockedRun]> {
-  const joined = connection.query('SELECT join_claims($1)', [claim.runId]);
+  const joined = connection.query(bind(JOIN_CLAIMS, [claim.runId]));
   const [written, run] = await Promise.all([write(), lockRun(connection, claim.runId), joined]);
   return [written, run];
 }

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { Database, translated } from '../../src/store/db.js';
+import { prepared } from '../../src/store/prepared.js';
 import { until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 
@@ -60,3 +61,14 @@ test.each([0, 1, 2, 5])(
     expect(tries).toBe(3);
   },
 );
+
+test('a prepared statement is planned once per connection, and has its name for itself', async () => {
+  const one = new Database({ url: database.url, maxConnections: 1 });
+  const statement = prepared('test_sum', 'SELECT $1::int + $2::int AS sum');
+  expect(await one.queryPrepared(statement, [1, 2])).toEqual([{ sum: 3 }]);
+  expect(await one.queryPrepared(statement, [3, 4])).toEqual([{ sum: 7 }]);
+  const kept = await one.query(`SELECT name FROM pg_prepared_statements WHERE name = 'test_sum'`);
+  expect(kept).toEqual([{ name: 'test_sum' }]);
+  await one.close();
+  expect(() => prepared('test_sum', 'SELECT 1')).toThrow('test_sum');
+});
