@@ -24,7 +24,7 @@ import { requestError, type ErrorPresenter } from './errors.js';
 import { ClientSocket } from './client-socket.js';
 import type { Limits } from './limits.js';
 import type { SocketUse } from './metrics.js';
-import { IdInUse, OperationIds } from './operation-ids.js';
+import { OperationIds, ProtocolFault } from './operation-ids.js';
 import { correlationIdOf, traceparentIn } from './request-trace.js';
 import { SocketSubscription } from './socket-subscription.js';
 import { PreparedSubscription, type SubscriptionExecutor } from './subscription.js';
@@ -194,8 +194,8 @@ function peerOf(client: ClientSocket, ids: OperationIds): ProtocolPeer {
       const text = ids.translateIn(data);
       if (text !== null) await handle(text);
     } catch (error) {
-      if (!(error instanceof IdInUse)) throw error;
-      client.close(4409, error.message);
+      if (!(error instanceof ProtocolFault)) throw error;
+      client.close(error.closeCode, error.message);
     }
   }
 }

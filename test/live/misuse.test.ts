@@ -92,11 +92,24 @@ describe('asking for what is not there', () => {
 });
 
 describe('talking nonsense', () => {
+  /** What can be read as JSON, and not written. */
+  const DEEP = `${'['.repeat(50_000)}${']'.repeat(50_000)}`;
+  const QUERY = 'subscription { runChanged { id } }';
+
   test.each<[string, string | Buffer, number]>([
     ['words', 'let me in', 4400],
     ['JSON that is no message', '[1, 2, 3]', 4400],
     ['bytes', Buffer.from([0, 159, 146, 150, 255]), 4400],
     ['a message of no known type', '{"type":"shout"}', 4400],
+    ['an acknowledgement', '{"type":"connection_ack"}', 4400],
+    ['an event', '{"type":"next","id":"1","payload":{"data":{}}}', 4400],
+    ['an error', '{"type":"error","id":"1","payload":[{"message":"no"}]}', 4400],
+    ['a ping without a bottom', `{"type":"ping","payload":{"n":${DEEP}}}`, 4400],
+    [
+      'variables without a bottom',
+      `{"type":"subscribe","id":"1","payload":{"query":"${QUERY}","variables":{"n":${DEEP}}}}`,
+      4400,
+    ],
     ['a subscription without a query', '{"type":"subscribe","id":"1","payload":{}}', 4400],
     ['a second greeting', '{"type":"connection_init"}', 4429],
     ['a frame that is too big', 'x'.repeat(DEFAULT_LIMITS.socketMessageBytes + 1), 1009],
