@@ -60,6 +60,15 @@ export class EventStreams {
       onRequest,
       handler: (request, reply) => this.serve(request, reply),
     });
+    this.addReservationsTo(http, url, onRequest);
+  }
+
+  /** What only a single connection asks for; the rest of it may come to an address that serves more. */
+  addReservationsTo(
+    http: FastifyInstance,
+    url: string,
+    onRequest: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
+  ): void {
     http.route({ method: 'PUT', url, onRequest, handler: (request, reply) => this.reserve(request, reply) });
     http.route({
       method: 'DELETE',
@@ -71,6 +80,7 @@ export class EventStreams {
 
   /** Whether a request at the address of all GraphQL is meant for here. */
   wants(request: FastifyRequest): boolean {
+    if (TOKEN_HEADER in request.headers) return true;
     const accept = request.headers.accept ?? '';
     if (!accept.includes('text/event-stream')) return false;
     // Some clients accept all that they understand, whatever they send.

@@ -204,7 +204,7 @@ export class GraphqlServer {
     this.http.get('/', (_request, reply) => reply.redirect(PATH));
     // A preflight gets an answer, and no permission.
     this.http.options(PATH, (_request, reply) =>
-      reply.code(204).header('allow', 'GET, POST, OPTIONS').send(),
+      reply.code(204).header('allow', 'GET, POST, PUT, DELETE, OPTIONS').send(),
     );
     this.http.route({
       method: ['GET', 'POST'],
@@ -215,7 +215,10 @@ export class GraphqlServer {
         return inRequestSpan(request, reply, async () => runGraphql.call(this, request, reply));
       },
     });
-    streams.addTo(this.http, STREAM_PATH, (request, reply) => this.identify(request, reply));
+    const identify = (request: FastifyRequest, reply: FastifyReply): Promise<Viewer> =>
+      this.identify(request, reply);
+    streams.addReservationsTo(this.http, PATH, identify);
+    streams.addTo(this.http, STREAM_PATH, identify);
     const { webhook } = this.options;
     if (webhook) new OpsWebhook(webhook).addTo(this.http, (reply) => this.enter(reply));
   }

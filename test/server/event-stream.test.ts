@@ -261,11 +261,16 @@ test('the server stops: streams end without a word, so that clients resume elsew
   expect(await stream.ended()).toBe(':\n\n');
 });
 
-test.each([false, true])('graphql-sse’s own client, single connection: %s', async (singleConnection) => {
+test.each([
+  [false, ''],
+  [false, '/stream'],
+  [true, ''],
+  [true, '/stream'],
+])('graphql-sse’s own client, single connection: %s, at /graphql%s', async (singleConnection, path) => {
   await start();
   const client = createClient({
     singleConnection,
-    url: `${server.url}/stream`,
+    url: `${server.url}${path}`,
     headers: { authorization: 'Bearer good' },
   });
   const results: unknown[] = [];
