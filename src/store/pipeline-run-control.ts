@@ -30,6 +30,9 @@ export interface NewPipelineRun {
   readonly idempotencyKey: string | null;
 }
 
+/** Where a request names its run. */
+const RUN = ['input', 'runId'];
+
 export interface PipelineRunRequest {
   readonly runId: string;
   readonly idempotencyKey: string | null;
@@ -100,11 +103,11 @@ export function retryFailedPartitions(
 ): Promise<PipelineRunRow> {
   const { runId } = request;
   return repeatOnce(db, viewer, 'retryFailedPartitions', request, async (connection, run) => {
-    requireNext(pipelineRunMachine, run.status, 'retry_partitions');
+    requireNext(pipelineRunMachine, run.status, 'retry_partitions', { field: RUN });
     if (run.failed_workers === 0) {
       const instead = run.expected_workers === 0 ? 'start another run' : 'consolidate it again';
       throw new AppError('INVALID_INPUT', `The run has no failed partitions: ${instead}.`, {
-        field: ['input', 'runId'],
+        field: RUN,
       });
     }
     if (run.exclusive) await refuseSecondRun(connection, run.source_id, runId);
@@ -126,10 +129,10 @@ export function consolidatePipelineRun(
 ): Promise<PipelineRunRow> {
   const { runId, force } = request;
   return repeatOnce(db, viewer, 'consolidatePipelineRun', request, async (connection, run) => {
-    requireNext(pipelineRunMachine, run.status, 'force_consolidate');
+    requireNext(pipelineRunMachine, run.status, 'force_consolidate', { field: RUN });
     if (run.expected_workers === 0) {
       throw new AppError('INVALID_INPUT', 'The run was never planned: start another run.', {
-        field: ['input', 'runId'],
+        field: RUN,
       });
     }
     if (run.failed_workers > 0 && !force) {
@@ -178,7 +181,7 @@ async function repeatOnce(
       [isUuid(runId) ? runId : null, viewer.tenantId],
     );
     const run = rows[0];
-    if (!run) throw notFound('Pipeline run', runId, ['input', 'runId']);
+    if (!run) throw notFound('Pipeline run', runId, RUN);
     const earlier = await reserveKey(
       connection,
       { tenantId: viewer.tenantId, operation, key, request },

@@ -58,6 +58,7 @@ export const RetryFailedPartitions = graphql(`
       userErrors {
         code
         message
+        field
         details
       }
     }

@@ -218,7 +218,11 @@ describe('retryFailedPartitions', () => {
     expect(
       (await ours.ask(RetryFailedPartitions, { runId: running })).retryFailedPartitions.userErrors,
     ).toMatchObject([
-      { code: 'ILLEGAL_TRANSITION', details: { event: 'retry_partitions', from: 'WORKERS_RUNNING' } },
+      {
+        code: 'ILLEGAL_TRANSITION',
+        field: ['input', 'runId'],
+        details: { event: 'retry_partitions', from: 'WORKERS_RUNNING' },
+      },
     ]);
   });
 });
@@ -256,7 +260,9 @@ describe('consolidatePipelineRun', () => {
     async (state) => {
       const runId = await runIn(state);
       const { consolidatePipelineRun } = await ours.ask(ConsolidatePipelineRun, { runId, force: true });
-      expect(consolidatePipelineRun.userErrors).toMatchObject([{ code: 'ILLEGAL_TRANSITION' }]);
+      expect(consolidatePipelineRun.userErrors).toMatchObject([
+        { code: 'ILLEGAL_TRANSITION', field: ['input', 'runId'] },
+      ]);
     },
   );
 });
