@@ -93,6 +93,9 @@ function readCall<Node>(document: string, node: z.ZodType<Node>, externalIds: re
   return call;
 }
 
+const VARIANT_GID = 'gid://shopify/ProductVariant/';
+
+/** Catalogs that were made from Shopify's own data may have the whole id. */
 function variantGid(externalId: string): string {
-  return `gid://shopify/ProductVariant/${externalId}`;
+  return externalId.startsWith(VARIANT_GID) ? externalId : VARIANT_GID + externalId;
 }

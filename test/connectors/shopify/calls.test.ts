@@ -24,6 +24,18 @@ async function shopThatWrites(script: (call: ShopCall) => ShopReply): Promise<vo
   shop = await ScriptedShop.start((call) => (call.isWrite ? script(call) : oneProduct(call)));
 }
 
+test('an item is known by its number or by its global id', async () => {
+  await shopThatWrites(() => updated());
+  const gid = 'gid://shopify/ProductVariant/2';
+  const outcomes = await applyAll(connectTo(shop), [change('1'), change(gid)]);
+  expect(outcomes.get('1')).toEqual({ kind: 'applied' });
+  expect(outcomes.get(gid)).toEqual({ kind: 'applied' });
+  expect(shop.calls.map(({ ids }) => ids)).toEqual([
+    ['1', '2'],
+    ['1', '2'],
+  ]);
+});
+
 describe('calls with several items', () => {
   test('userErrors that name an item are that item’s alone', async () => {
     await shopThatWrites(({ ids }) =>
