@@ -23,8 +23,11 @@ export interface HeatmapRequest {
 /** Where the search for the dearest record begins; anything above it lies in the last piece. */
 const PRICE_CEILING = 10 ** 12;
 
-/** Leaves of half the size wanted join into ranges that differ from it by a quarter at most. */
+/** Leaves of half the size wanted end a quarter of it from where a range should, at most. */
 const LEAF_SHARE = 0.5;
+
+/** A cut that is so near was the one before. */
+const CUT_SLACK = 0.5;
 
 /** Ranges without a gap or an overlap over all prices; none when there are no records. */
 export async function planRanges({ count, partitions, smallest }: HeatmapRequest): Promise<CountedRange[]> {
@@ -82,26 +85,26 @@ function joinSmallest(ranges: CountedRange[], most: number): CountedRange[] {
   return ranges;
 }
 
+/** Cut where the feed's parts of equal size would end, or as near to it as a leaf ends. */
 function joinNeighbours(leaves: readonly CountedRange[], size: number): CountedRange[] {
   const ranges: CountedRange[] = [];
   let current: CountedRange | null = null;
-  for (const leaf of leaves) {
-    const joined: CountedRange = current
-      ? { min: current.min, max: leaf.max, count: current.count + leaf.count }
-      : leaf;
-    // Whichever comes nearer to the size wanted: with this leaf, or without it.
-    const isBetterWithout: boolean =
-      current !== null && current.count > 0 && Math.abs(current.count - size) < Math.abs(joined.count - size);
-    if (isBetterWithout) ranges.push(current!);
-    current = isBetterWithout ? leaf : joined;
+  let passed = 0;
+  let cut = size;
+  for (const [index, leaf] of leaves.entries()) {
+    current = current ? { min: current.min, max: leaf.max, count: current.count + leaf.count } : leaf;
+    passed += leaf.count;
+    const next = leaves[index + 1];
+    if (!next || current.count === 0 || Math.abs(passed - cut) > Math.abs(passed + next.count - cut))
+      continue;
+    ranges.push(current);
+    current = null;
+    // Where one price has more than a part, cuts fall together.
+    cut = size * (Math.floor(passed / size + CUT_SLACK) + 1);
   }
   if (!current) return ranges;
   const last = ranges.at(-1);
-  // An empty or tiny rest belongs to the range before it.
-  if (last && current.count < size / 4) {
-    ranges[ranges.length - 1] = { min: last.min, max: current.max, count: last.count + current.count };
-  } else {
-    ranges.push(current);
-  }
-  return ranges;
+  if (!last || current.count > 0) return [...ranges, current];
+  // An empty rest belongs to the range before it.
+  return [...ranges.slice(0, -1), { min: last.min, max: current.max, count: last.count }];
 }
