@@ -8,8 +8,6 @@ export function autoRevertJob(db: Database): MaintenanceJob {
   return {
     name: 'auto_revert',
     everyMs: 1_000,
-    run: async () => {
-      await revertDueRuns(db);
-    },
+    run: () => revertDueRuns(db),
   };
 }

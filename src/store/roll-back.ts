@@ -72,13 +72,19 @@ async function markTargets(
   return rowCount ?? 0;
 }
 
-/** Runs whose time to set themselves back has come; one that is still under way is stopped first. */
-export async function revertDueRuns(db: Database): Promise<number> {
+/**
+ * Sets back the runs whose time for that has come; one that is still under way is stopped first. One that cannot
+ * be asked keeps no other waiting, for sales end on time: it is thrown at the end.
+ */
+export async function revertDueRuns(db: Database): Promise<void> {
   const due = await db.query<{ id: string; tenantId: string }>(
     `SELECT id, tenant_id AS "tenantId" FROM rule_run WHERE ${IS_DUE} ORDER BY auto_revert_at LIMIT 100`,
   );
-  for (const { id, tenantId } of due) await revertRun(db, tenantId, id);
-  return due.length;
+  const faults: unknown[] = [];
+  for (const { id, tenantId } of due) {
+    await revertRun(db, tenantId, id).catch((fault: unknown) => faults.push(fault));
+  }
+  if (faults.length > 0) throw new AggregateError(faults, 'Not every run could be set back when it was due.');
 }
 
 // A preview was never queued, and a failed run has nothing to set back unless it is tried again. The statement's

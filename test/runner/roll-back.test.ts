@@ -297,6 +297,29 @@ test('a run sets itself back when its time has come, once, and one under way is 
   expect(asked).toHaveLength(1);
 });
 
+test('a run that cannot be asked to set itself back keeps no other waiting, and is told', async () => {
+  const soon = new Date(Date.now() + 3_600_000);
+  const make = async (id: string) =>
+    (await makeQueuedRun(database.db, world.home, { targets: named(id), autoRevertAt: soon })).id;
+  const [broken, sound] = [await make('broken'), await make('sound')];
+  await drain(kind);
+  await database.db.query(
+    `CREATE FUNCTION refuse_revert() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'out of order'; END $$;
+     CREATE TRIGGER refuse_revert BEFORE UPDATE OF auto_reverted ON rule_run FOR EACH ROW
+       WHEN (OLD.id = '${broken}') EXECUTE FUNCTION refuse_revert();
+     UPDATE rule_run SET auto_revert_at = clock_timestamp() - interval '1 minute' WHERE id = '${broken}';
+     UPDATE rule_run SET auto_revert_at = clock_timestamp() WHERE id = '${sound}'`,
+  );
+  const fault = await faultOf(autoRevertJob(database.db).run(NEVER));
+  expect((fault as unknown as AggregateError).errors).toMatchObject([{ message: 'out of order' }]);
+  await database.db.query('DROP TRIGGER refuse_revert ON rule_run');
+  await drain(kind);
+  expect(await runOf(database.db, sound)).toMatchObject({ status: 'ROLLED_BACK' });
+  await autoRevertJob(database.db).run(NEVER);
+  await drain(kind);
+  expect(await runOf(database.db, broken)).toMatchObject({ status: 'ROLLED_BACK' });
+});
+
 test('a run with a startAt waits for it', async () => {
   const startAt = new Date(Date.now() + 3_600_000);
   const run = await makeQueuedRun(database.db, world.home, { startAt });
