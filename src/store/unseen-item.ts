@@ -93,11 +93,11 @@ async function deleteUnseenBatch(
   if (stale.length === 0) return null;
   const owner = { sourceId, tenantId };
   const { ids, heirs } = await lockUnseen(connection, runId, owner, stale);
-  await connection.query(`SELECT 1 FROM catalog_item WHERE ${UNSEEN} ORDER BY external_id FOR UPDATE`, [
-    sourceId,
-    tenantId,
-    ids,
-  ]);
+  await connection.query(
+    // In the order in which upserts take them, which the database's own language need not share.
+    `SELECT 1 FROM catalog_item WHERE ${UNSEEN} ORDER BY external_id COLLATE "C" FOR UPDATE`,
+    [sourceId, tenantId, ids],
+  );
   const handed = await handOver(connection, owner, heirs);
   const deleted = await connection.query(
     `UPDATE catalog_item SET deleted_at = clock_timestamp(), updated_at = clock_timestamp() WHERE ${UNSEEN}`,

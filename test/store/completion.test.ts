@@ -1,12 +1,14 @@
 // The completion of a run that did not see everything: by one worker, while others look on, take it over, stop it or
 // do the same for another source.
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { importCatalogItems } from '../../src/store/catalog-item.js';
 import { completeIfDone, recoverCompletions } from '../../src/store/completion.js';
 import { findConsolidatingRuns, nextConsolidationDelayMs } from '../../src/store/consolidation.js';
+import { Database } from '../../src/store/db.js';
 import { noteSeen } from '../../src/store/raw-item.js';
 import { connect } from '../support/database.js';
 import { FeedWorld, type TestFeed } from '../support/feed-world.js';
-import { untilBlocked } from './locks.js';
+import { countDeadlocks, untilBlocked } from './locks.js';
 
 type Holder = Awaited<ReturnType<typeof connect>>;
 
@@ -159,4 +161,24 @@ test('of two sources that had the same, the one takes nothing that the other wai
   expect(await done).toEqual([true, true]);
   for (const id of [runId, otherRun]) await world.expectSound(id);
   expect(await world.db.query('SELECT 1 FROM catalog_item WHERE deleted_at IS NULL')).toEqual([]);
+});
+
+test('items are taken out in the order in which they are imported, whatever the order of words in the database', async () => {
+  await world.db.query('ALTER TABLE catalog_item ALTER COLUMN external_id TYPE text COLLATE "en-x-icu"');
+  await world.db.query(`UPDATE raw_item SET external_id = 'B' WHERE external_id = 'b'`);
+  await world.db.query(`UPDATE catalog_item SET external_id = 'B' WHERE external_id = 'b'`);
+  const deadlocks = await countDeadlocks(world.db);
+  const db = new Database({ url: world.database.url });
+  const holder = await connect(world.database.url);
+  await holder.query('BEGIN');
+  await holder.query(`SELECT 1 FROM catalog_item WHERE external_id = 'a' FOR UPDATE`);
+  const done = completeIfDone(db, { runId, workerId: 'w1', leaseMs: 60_000 });
+  await untilBlocked(world.db, 1);
+  const items = ['a', 'B'].map((externalId) => ({ externalId, title: 'x', unitAmount: 1, currency: 'EUR' }));
+  const imported = importCatalogItems(db, world.viewer, items);
+  await untilBlocked(world.db, 2);
+  await holder.query('COMMIT');
+  await Promise.all([done, imported]);
+  await Promise.all([holder.end(), db.close()]);
+  expect(await countDeadlocks(world.db)).toBe(deadlocks);
 });
