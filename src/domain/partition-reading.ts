@@ -138,14 +138,25 @@ export interface PageReading {
   readonly passed: number;
   readonly isLast: boolean;
   readonly cursor: string | null;
+  readonly counted: number | null;
   readonly fingerprint: string | null;
 }
 
-/** Why a page cannot be kept, whatever is on it; null when it can. `former` is the one before, if any. */
-export function findPageFault(page: PageReading, former: string | null): string | null {
+/** Why a page cannot be kept, whatever is on it; null when it can. `former` is what is known of the one before. */
+export function findPageFault(
+  page: PageReading,
+  former: Pick<Reading, 'fingerprint' | 'counted'>,
+): string | null {
   if (page.passed === 0 && !page.isLast)
     return 'the source gave an empty page and says that it is not the last';
-  if (page.passed > 0 && page.fingerprint !== null && page.fingerprint === former) {
+  // As many new records before it, and a page moves to where the next one was.
+  const mayHaveMoved = page.counted !== null && page.counted - (former.counted ?? Infinity) >= page.passed;
+  if (
+    page.passed > 0 &&
+    page.fingerprint !== null &&
+    page.fingerprint === former.fingerprint &&
+    !mayHaveMoved
+  ) {
     return 'the source repeats itself: the page is the same as the one before';
   }
   if (page.cursor !== null && (page.cursor.length > MAX_CURSOR_LENGTH || !isStorable(page.cursor))) {

@@ -152,7 +152,7 @@ class PageWork implements Work {
     if (page.isLast && page.totalRecords !== null && end < page.totalRecords) {
       return mayPass(`the source ends after ${end} records, though it counts ${page.totalRecords}`);
     }
-    const fault = findPageFault(page, known.fingerprint);
+    const fault = findPageFault(page, reading);
     if (fault !== null) return mayPass(fault);
     return { kind: 'page', page: toReadPage(page, step, total) };
   }

@@ -46,27 +46,34 @@ describe('a source without end', () => {
 });
 
 describe('a page', () => {
-  const page = { passed: 30, isLast: false, cursor: null, fingerprint: 'a' };
+  const page = { passed: 30, isLast: false, cursor: null, counted: null, fingerprint: 'a' };
+  const former = (fingerprint: string | null, counted: number | null = null) => ({ fingerprint, counted });
 
   test('is kept when it is another than the one before', () => {
-    expect(findPageFault(page, 'b')).toBeNull();
-    expect(findPageFault(page, null)).toBeNull();
-    expect(findPageFault(page, 'a')).toContain('the same as the one before');
+    expect(findPageFault(page, former('b'))).toBeNull();
+    expect(findPageFault(page, former(null))).toBeNull();
+    expect(findPageFault(page, former('a'))).toContain('the same as the one before');
+  });
+
+  test('may be the same when as many records have come in before it', () => {
+    expect(findPageFault({ ...page, counted: 130 }, former('a', 100))).toBeNull();
+    expect(findPageFault({ ...page, counted: 129 }, former('a', 100))).toContain('the same');
+    expect(findPageFault({ ...page, counted: 130 }, former('a'))).toContain('the same');
   });
 
   test('of what is sure to end may be the same', () => {
-    expect(findPageFault({ ...page, fingerprint: null }, null)).toBeNull();
+    expect(findPageFault({ ...page, fingerprint: null }, former(null))).toBeNull();
   });
 
   test('that is empty is the last', () => {
-    expect(findPageFault({ ...page, passed: 0, isLast: true }, 'a')).toBeNull();
-    expect(findPageFault({ ...page, passed: 0 }, 'b')).toContain('empty page');
+    expect(findPageFault({ ...page, passed: 0, isLast: true }, former('a'))).toBeNull();
+    expect(findPageFault({ ...page, passed: 0 }, former('b'))).toContain('empty page');
   });
 
   test('has a cursor that can be kept', () => {
-    expect(findPageFault({ ...page, cursor: 'x'.repeat(4_096) }, 'b')).toBeNull();
+    expect(findPageFault({ ...page, cursor: 'x'.repeat(4_096) }, former('b'))).toBeNull();
     for (const cursor of ['x'.repeat(4_097), 'a\0', '\ud800']) {
-      expect(findPageFault({ ...page, cursor }, 'b')).toContain('cursor that cannot be kept');
+      expect(findPageFault({ ...page, cursor }, former('b'))).toContain('cursor that cannot be kept');
     }
   });
 });

@@ -99,17 +99,25 @@ describe('through the runner', () => {
 });
 
 describe('a feed that grows while it is read', () => {
-  test('before the reader: what was there at first is all read, and the rest is the next run’s', async () => {
-    feed.records = recordsOf(120);
-    const late = recordsOf(140).slice(120);
-    feed.script = ({ offset }) => {
-      if (offset === 60) feed.records.unshift(...late);
-      return null;
-    };
-    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
-    expect(run).toMatchObject({ status: 'COMPLETED', recordsDuplicated: 20, recordsMissing: 20 });
-    expect(new Set(run.items)).toEqual(idsOf(120));
-  });
+  // By as many as a page has, it gives the one before again.
+  test.each([20, 30])(
+    'by %i before the reader: what was there at first is all read, and the rest is the next run’s',
+    async (growth) => {
+      feed.records = recordsOf(120);
+      const late = recordsOf(120 + growth).slice(120);
+      feed.script = ({ offset }) => {
+        if (offset === 60) feed.records.unshift(...late.splice(0));
+        return null;
+      };
+      const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
+      expect(run).toMatchObject({
+        status: 'COMPLETED',
+        recordsDuplicated: growth,
+        recordsMissing: growth,
+      });
+      expect(new Set(run.items)).toEqual(idsOf(120));
+    },
+  );
 });
 
 describe('a feed that shrinks while it is read', () => {
