@@ -173,16 +173,17 @@ async function recordRollBackTrouble(
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<void> {
-  const attempts = new Map(claim.targets.map(({ id, attempts }) => [id, attempts]));
+  const targets = new Map(claim.targets.map((target) => [target.id, target]));
   const lines = settled.flatMap(({ targetId, settlement }) => {
     if (settlement.event === 'succeed') return [];
     const { code, message } = settlement;
+    const { externalId, attempts: attempt } = targets.get(targetId)!;
     const type = settlement.event === 'retry' ? 'retry' : code === 'CONFLICT' ? 'conflict' : 'fail';
     return {
       type: `rule_target.roll_back_${type}`,
       level: type === 'fail' ? ('ERROR' as const) : ('WARN' as const),
       message,
-      payload: { targetId, attempt: attempts.get(targetId), error: { code, message } },
+      payload: { targetId, externalId, attempt, error: { code, message } },
       targetId,
     };
   });

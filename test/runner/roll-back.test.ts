@@ -159,7 +159,10 @@ test('what fails in passing is tried again, like an apply; what fails for good i
   const retries = (await linesOf(database.db, runId)).filter(
     ({ type }) => type === 'rule_target.roll_back_retry',
   );
-  expect(retries.map(({ payload }) => payload['attempt'])).toEqual([1, 2]);
+  expect(retries.map(({ payload }) => [payload['externalId'], payload['attempt']])).toEqual([
+    ['flaky2-1', 1],
+    ['flaky2-1', 2],
+  ]);
   const other = await appliedRun('x');
   await sandbox.stop();
   await ask(other);
