@@ -2,6 +2,7 @@
 
 import { openAlertSink } from '../connectors/alert-sink/registry.js';
 import { AlertDelivery, AlertEvaluation } from '../runner/alert-jobs.js';
+import { clockWatchJob } from '../runner/clock-watch.js';
 import type { Log } from '../runner/log.js';
 import type { MaintenanceJob } from '../runner/maintenance.js';
 import { Retention } from '../runner/retention.js';
@@ -12,6 +13,7 @@ import type { SecretBox } from '../store/secret-box.js';
 
 export function operationsJobs(db: Database, secrets: SecretBox, log: Log): MaintenanceJob[] {
   return [
+    clockWatchJob(db, log),
     new AlertEvaluation({ db, log }),
     new Schedules(db, log),
     new AlertDelivery({ db, secrets, openSink: openAlertSink, log }),

@@ -205,3 +205,6 @@ export const MAX_NOTICE_REFUSALS = 5;
 
 /** A sink that has not taken a notice for so long is not tried with it again. */
 export const NOTICE_LIFETIME_SECONDS = 3 * 24 * HOUR_S;
+
+/** … and not before so many tries, of which three days have three times as many: a clock that jumps gives nothing up. */
+export const MIN_NOTICE_TRIES = 100;

@@ -18,6 +18,7 @@ export interface Measured {
   readonly since?: string;
 }
 
+// What comes from the future was written by a clock that had run ahead, and would stay within every window for as long.
 // $1 is the policy, for the tenant's own window; $2 the policy's own window; $3 the longest that any tenant
 // has, by which the index is read.
 const WINDOW = `coalesce(policy.window_seconds, $2) * interval '1 second'`;
@@ -30,7 +31,7 @@ const QUERIES: Readonly<Record<Measure, string>> = {
       100.0 * sum(applied_count + rolled_back_count) / sum(applied_count + rolled_back_count + failed_count) AS value
     FROM (
       SELECT tenant_id, applied_count, rolled_back_count, failed_count, finished_at FROM rule_run
-      WHERE finished_at > statement_timestamp() - $3 * interval '1 second'
+      WHERE finished_at > statement_timestamp() - $3 * interval '1 second' AND finished_at <= statement_timestamp()
       UNION ALL
       SELECT tenant_id, applied_count, rolled_back_count, failed_count, NULL FROM rule_run
       WHERE status IN ('QUEUED', 'APPLYING')
@@ -44,6 +45,7 @@ const QUERIES: Readonly<Record<Measure, string>> = {
     SELECT subject.tenant_id AS "tenantId", '' AS subject, '' AS what, sum(count) AS value
     FROM channel_throttle subject ${SETTINGS}
     WHERE subject.at > statement_timestamp() - $3 * interval '1 second' AND subject.at > statement_timestamp() - ${WINDOW}
+      AND subject.at <= statement_timestamp()
     GROUP BY subject.tenant_id`,
   // Whether the wait is over, not the state, which only the next batch changes: there may be nothing more to send.
   open_circuits: `

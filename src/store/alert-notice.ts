@@ -4,6 +4,7 @@
 
 import {
   MAX_NOTICE_REFUSALS,
+  MIN_NOTICE_TRIES,
   NOTICE_LIFETIME_SECONDS,
   noticeDelaySeconds,
   type AlertEvent,
@@ -135,7 +136,8 @@ export async function settleUndelivered(
 ): Promise<boolean> {
   const rows = await db.query<{ gaveUp: boolean }>(
     `UPDATE alert_notice SET error = $3, next_attempt_at = CASE
-       WHEN NOT $5 AND created_at > clock_timestamp() - ${NOTICE_LIFETIME_SECONDS} * interval '1 second'
+       WHEN NOT $5 AND (attempts < ${MIN_NOTICE_TRIES}
+         OR created_at > clock_timestamp() - ${NOTICE_LIFETIME_SECONDS} * interval '1 second')
        THEN clock_timestamp() + $4 * interval '1 second'
      END
      WHERE id = $1 AND attempts = $2 RETURNING next_attempt_at IS NULL AS "gaveUp"`,

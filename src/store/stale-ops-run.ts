@@ -28,7 +28,8 @@ const FACTS = `jsonb_build_object(
   END,
   'original_worker', claimed_by, 'claimed_at', started_at, 'timestamp', clock_timestamp())`;
 
-// A run that somebody holds locked is not silent.
+// A run that somebody holds locked is not silent. One that was claimed by a clock that ran ahead has its start in the
+// future for good, but its sign of life was brought back.
 const END_BATCH = `
   UPDATE ops_run SET
     status = CASE WHEN ${AGAIN} THEN 'queued' ELSE 'cancelled' END,
@@ -41,7 +42,7 @@ const END_BATCH = `
     END
   WHERE id = ANY(ARRAY(
     SELECT id FROM ops_run
-    WHERE status = 'claimed' AND started_at < clock_timestamp() - $1::float8 * interval '1 millisecond'
+    WHERE status = 'claimed' AND least(started_at, heartbeat_at) < clock_timestamp() - $1::float8 * interval '1 millisecond'
       OR status = 'running'
         AND coalesce(heartbeat_at, started_at) < clock_timestamp() - $2::float8 * interval '1 millisecond'
     ORDER BY id LIMIT ${BATCH} FOR NO KEY UPDATE SKIP LOCKED))

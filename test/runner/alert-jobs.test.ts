@@ -182,11 +182,22 @@ describe('a sink that fails', () => {
     expect(JSON.stringify(sink)).not.toContain(routingKey);
   });
 
+  test('is not given up by a clock that leaps over the days', async () => {
+    receiver.answers.set('/down', 500);
+    await saveSink('/down');
+    await fireBurst();
+    await query(`UPDATE alert_notice SET created_at = created_at - interval '400 days', attempts = 5`);
+    await deliver();
+    expect(await query('SELECT next_attempt_at IS NOT NULL AS waits FROM alert_notice')).toEqual([
+      { waits: true },
+    ]);
+  });
+
   test('for days is given up, loudly', async () => {
     receiver.answers.set('/down', 500);
     await saveSink('/down');
     await fireBurst();
-    await query(`UPDATE alert_notice SET created_at = created_at - interval '4 days'`);
+    await query(`UPDATE alert_notice SET created_at = created_at - interval '4 days', attempts = 300`);
     await deliver();
     expect(log.entries.at(-1)).toMatchObject({
       level: 'error',

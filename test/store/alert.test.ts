@@ -132,6 +132,16 @@ describe('429', () => {
   });
 });
 
+test('what a clock wrote that had run ahead does not stay within the windows for as long', async () => {
+  await endRun(world.home, 1, 9);
+  await throttle('default', 4);
+  const policies = ['CRITICAL_SUCCESS_RATE', 'LOW_SUCCESS_RATE', 'THROTTLE_BURST'];
+  expect((await evaluate()).sort()).toEqual(policies.map((policy) => `fire default ${policy}`));
+  await query(`UPDATE rule_run SET finished_at = finished_at + interval '1 year'`);
+  await query(`UPDATE channel_throttle SET at = at + interval '1 year'`);
+  expect((await evaluate()).sort()).toEqual(policies.map((policy) => `resolve default ${policy}`));
+});
+
 describe('an open circuit', () => {
   const openFor = (tenant: Tenant, seconds: number): Promise<unknown> =>
     query(
