@@ -7,6 +7,7 @@ import { FIRST_READING, type Reading } from '../domain/partition-reading.js';
 import { EXTERNAL_SOURCE_KIND } from '../domain/pipeline-run.js';
 import type { Connection, Database } from './db.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
+import { bind, prepared } from './prepared.js';
 
 export interface PageClaim {
   readonly workerId: string;
@@ -39,30 +40,38 @@ interface ClaimRequest {
 const ACTIVE = `run.status = 'WORKERS_RUNNING' AND source.kind <> '${EXTERNAL_SOURCE_KIND}'`;
 const FREE = `status IN ('pending', 'running') AND lease_owner IS NULL`;
 
+const DUE = `lease_owner IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())`;
+
+const NEXT_PAGE = prepared(
+  'next_page',
+  `SELECT (extract(epoch FROM min(coalesce(part.next_attempt_at, run.created_at)) - clock_timestamp()) * 1000)::float8 AS ms
+   FROM run_metadata run JOIN source ON source.id = run.source_id
+     CROSS JOIN LATERAL (SELECT next_attempt_at FROM worker_runs WHERE run_id = run.run_id AND ${FREE}) part
+   WHERE ${ACTIVE}`,
+);
+
 /** Milliseconds until a page can be claimed; null when no partition waits. */
 export async function nextPageDelayMs(db: Database): Promise<number | null> {
-  const rows = await db.query<{ ms: number | null }>(
-    `SELECT (extract(epoch FROM min(coalesce(part.next_attempt_at, run.created_at)) - clock_timestamp()) * 1000)::float8 AS ms
-     FROM run_metadata run JOIN source ON source.id = run.source_id
-       CROSS JOIN LATERAL (SELECT next_attempt_at FROM worker_runs WHERE run_id = run.run_id AND ${FREE}) part
-     WHERE ${ACTIVE}`,
-  );
+  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_PAGE);
   return rows[0]?.ms ?? null;
 }
 
+const FIND_PAGE = prepared(
+  'find_page',
+  `SELECT run.run_id, part.started > 0 AS started
+   FROM run_metadata run JOIN source ON source.id = run.source_id
+     CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE lease_owner IS NOT NULL) AS leased,
+         count(*) FILTER (WHERE status = 'running' AND ${DUE}) AS started,
+         count(*) FILTER (WHERE status = 'pending' AND ${DUE}) AS fresh
+       FROM worker_runs WHERE run_id = run.run_id) part
+   WHERE ${ACTIVE} AND part.started + part.fresh > 0
+   ORDER BY part.leased, run.created_at LIMIT 1`,
+);
+
 /** Leases the next page of the run that has the fewest pages under way; null when none is due. */
 export async function claimPage(db: Database, request: ClaimRequest): Promise<PageClaim | null> {
-  const rows = await db.query<{ run_id: string; started: boolean }>(
-    `SELECT run.run_id, part.started > 0 AS started
-     FROM run_metadata run JOIN source ON source.id = run.source_id
-       CROSS JOIN LATERAL (
-         SELECT count(*) FILTER (WHERE lease_owner IS NOT NULL) AS leased,
-           count(*) FILTER (WHERE status = 'running' AND ${DUE}) AS started,
-           count(*) FILTER (WHERE status = 'pending' AND ${DUE}) AS fresh
-         FROM worker_runs WHERE run_id = run.run_id) part
-     WHERE ${ACTIVE} AND part.started + part.fresh > 0
-     ORDER BY part.leased, run.created_at LIMIT 1`,
-  );
+  const rows = await db.queryPrepared<{ run_id: string; started: boolean }>(FIND_PAGE);
   const found = rows[0];
   if (!found) return null;
   // A partition that was begun is read on before another is begun: fewer are open at a time.
@@ -70,21 +79,17 @@ export async function claimPage(db: Database, request: ClaimRequest): Promise<Pa
   return db.transaction(request.workerId, async (connection) => {
     // The partition's first page moves it, and so its run.
     if ((await lockPipelineRun(connection, found.run_id)) !== 'WORKERS_RUNNING') return null;
-    const { rows: claimed } = await connection.query<ClaimedRow>(claimSql('pending'), [
-      found.run_id,
-      request.workerId,
-      request.leaseMs,
-    ]);
+    const { rows: claimed } = await connection.query<ClaimedRow>(
+      bind(CLAIM_PENDING, [found.run_id, request.workerId, request.leaseMs]),
+    );
     return toClaim(claimed[0], request);
   });
 }
 
-const DUE = `lease_owner IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())`;
-
 type ClaimedRow = Omit<PageClaim, 'workerId' | 'reading'> & { readonly reading: Partial<Reading> };
 
 async function claimStarted(db: Database, runId: string, request: ClaimRequest): Promise<PageClaim | null> {
-  const rows = await db.query<ClaimedRow & Record<string, unknown>>(claimSql('running'), [
+  const rows = await db.queryPrepared<ClaimedRow & Record<string, unknown>>(CLAIM_RUNNING, [
     runId,
     request.workerId,
     request.leaseMs,
@@ -117,6 +122,9 @@ function claimSql(status: 'pending' | 'running'): string {
       progress.next_offset AS "offset",
       CASE WHEN run.run_type = 'incremental' THEN run.watermark_before END AS since`;
 }
+
+const CLAIM_PENDING = prepared('claim_pending_page', claimSql('pending'));
+const CLAIM_RUNNING = prepared('claim_running_page', claimSql('running'));
 
 export const HELD = 'id = $1 AND lease_owner = $2 AND lease_epoch = $3';
 

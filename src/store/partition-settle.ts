@@ -14,6 +14,7 @@ import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
+import { bind, prepared } from './prepared.js';
 import { noteSeen, writeRawItems, type RawRecord } from './raw-item.js';
 import { writeRejected, type RejectedRecord } from './rejected-record.js';
 
@@ -79,6 +80,20 @@ async function keepPage(
   else if (ring) await ringProgress(connection, claim);
 }
 
+const MOVE_OFFSET = prepared(
+  'move_offset',
+  `UPDATE partition_progress AS progress
+   SET next_offset = $4, completed = $5, updated_at = clock_timestamp()
+   FROM (
+     SELECT part.run_id, part.partition_id FROM worker_runs part JOIN run_metadata run USING (run_id)
+     WHERE part.id = $1 AND part.lease_owner = $2 AND part.lease_epoch = $3
+       AND part.status = 'running' AND run.status = 'WORKERS_RUNNING'
+     FOR NO KEY UPDATE OF part
+   ) held
+   WHERE progress.run_id = held.run_id AND progress.partition_id = held.partition_id
+     AND progress.next_offset = $6 AND NOT progress.completed`,
+);
+
 /** The compare-and-swap. Holds the partition's lock from here on. */
 async function moveOffset(
   connection: Connection,
@@ -86,19 +101,8 @@ async function moveOffset(
   nextOffset: number,
   completed: boolean,
 ): Promise<void> {
-  const { rowCount } = await connection.query(
-    `UPDATE partition_progress AS progress
-     SET next_offset = $4, completed = $5, updated_at = clock_timestamp()
-     FROM (
-       SELECT part.run_id, part.partition_id FROM worker_runs part JOIN run_metadata run USING (run_id)
-       WHERE part.id = $1 AND part.lease_owner = $2 AND part.lease_epoch = $3
-         AND part.status = 'running' AND run.status = 'WORKERS_RUNNING'
-       FOR NO KEY UPDATE OF part
-     ) held
-     WHERE progress.run_id = held.run_id AND progress.partition_id = held.partition_id
-       AND progress.next_offset = $6 AND NOT progress.completed`,
-    [...keyOf(claim), nextOffset, completed, claim.offset],
-  );
+  const values = [...keyOf(claim), nextOffset, completed, claim.offset];
+  const { rowCount } = await connection.query(bind(MOVE_OFFSET, values));
   if (rowCount === 0) throw new PageRefused();
 }
 
@@ -132,6 +136,14 @@ function at({ partitionId, offset }: PageClaim): string {
   return `offset ${offset} of ${partitionId}`;
 }
 
+const MOVE_PARTITION = prepared(
+  'move_partition',
+  `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, status = $4, error_message = $5, page_cursor = $6,
+     records_processed = records_processed + $7, records_rejected = records_rejected + $8,
+     records_duplicated = records_duplicated + $9, records_missing = $10, reading = $11
+   WHERE ${HELD}`,
+);
+
 async function movePartition(
   connection: Connection,
   claim: PageClaim,
@@ -140,11 +152,7 @@ async function movePartition(
 ): Promise<void> {
   const status = end === null ? 'running' : end.fault === null ? 'completed' : 'failed';
   await connection.query(
-    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0, status = $4, error_message = $5, page_cursor = $6,
-       records_processed = records_processed + $7, records_rejected = records_rejected + $8,
-       records_duplicated = records_duplicated + $9, records_missing = $10, reading = $11
-     WHERE ${HELD}`,
-    [
+    bind(MOVE_PARTITION, [
       ...keyOf(claim),
       status,
       end?.fault ?? null,
@@ -154,7 +162,7 @@ async function movePartition(
       duplicated,
       end?.missing ?? 0,
       JSON.stringify(reading),
-    ],
+    ]),
   );
 }
 
