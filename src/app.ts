@@ -21,7 +21,7 @@ import { AppError } from './errors.js';
 import { AlertFeed } from './events/alert-feed.js';
 import { RunFeed } from './events/feed.js';
 import { BellListener } from './events/listener.js';
-import { startEmbeddedPostgres } from './postgres/embedded-postgres.js';
+import { keepEmbeddedPostgres } from './postgres/kept-postgres.js';
 import { createContext } from './resolvers/context.js';
 import { buildGraphqlSchema } from './resolvers/schema.js';
 import { autoRevertJob } from './runner/auto-revert.js';
@@ -131,10 +131,10 @@ export class App {
   async #openDatabaseServer(): Promise<string> {
     const { database } = this.#config;
     if (database.kind === 'external') return database.url;
-    const postgres = await startEmbeddedPostgres({ dataDir: database.dataDir, log: this.#log });
+    const postgres = await keepEmbeddedPostgres({ dataDir: database.dataDir, log: this.#log });
     this.#stops.push(() => postgres.stop());
-    void postgres.exited.then(() => {
-      if (!this.#stopping) this.#fail(new Error('The embedded PostgreSQL has ended by itself.'));
+    void postgres.exited.then(({ message }) => {
+      if (!this.#stopping) this.#fail(new Error(`The embedded PostgreSQL does not stay up: ${message}`));
     });
     return postgres.url;
   }
