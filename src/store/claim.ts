@@ -10,7 +10,8 @@
 
 import type { OnConflict } from '../domain/rule-run.js';
 import type { Connection, Database } from './db.js';
-import { bind, prepared, type Prepared } from './prepared.js';
+import { bind, prepared } from './prepared.js';
+import { isCalledOff } from './sqlstate.js';
 
 export interface ClaimedTarget {
   readonly id: string;
@@ -32,6 +33,8 @@ export interface Claim {
   readonly channelId: string;
   readonly epoch: number;
   readonly targets: readonly ClaimedTarget[];
+  /** Whether, when it was made, the run had more to claim: it will hardly end with these. */
+  readonly leavesMore: boolean;
 }
 
 export interface ClaimableRun {
@@ -106,53 +109,53 @@ interface ClaimRequest {
 
 /** Leases up to `limit` due targets of a run; null when there are none (any more). */
 export async function claimTargets(db: Database, request: ClaimRequest): Promise<Claim | null> {
+  const { runId, workerId, limit } = request;
+  const run = await readClaimableRun(db, runId);
+  if (!run) return null;
+  const leased =
+    run.status === 'APPLYING'
+      ? await leaseThenServe(db, run, request)
+      : await serveThenLease(db, run, request);
+  if (leased && leased.length < limit) await rewindClaim(db, runId);
+  return leased && leased.length > 0 ? toClaim(run, workerId, leased) : null;
+}
+
+/**
+ * Targets first: several batches of a run are leased side by side, and take turns only at its counters. Null if the
+ * run was paused, cancelled or ended meanwhile: then nothing was leased.
+ */
+async function leaseThenServe(
+  db: Database,
+  run: ClaimingRun,
+  request: ClaimRequest,
+): Promise<ClaimedTarget[] | null> {
   try {
-    return await db.transaction(request.workerId, (connection) => claimIn(connection, request));
+    return await db.transactionAtOnce(request.workerId, async (connection) => {
+      const [leased] = await Promise.all([
+        leaseQueuedTargets(connection, run, request),
+        connection.query(bind(SERVE_APPLYING, [run.id])),
+      ]);
+      return leased;
+    });
   } catch (error) {
-    if (error === WAS_STOPPED) return null;
+    if (isCalledOff(error)) return null;
     throw error;
   }
 }
 
-async function claimIn(connection: Connection, request: ClaimRequest): Promise<Claim | null> {
-  const { runId, workerId, limit } = request;
-  const run = await readClaimableRun(connection, runId);
-  if (!run) return null;
-  const leased =
-    run.status === 'APPLYING'
-      ? await leaseThenServe(connection, run, request)
-      : await serveThenLease(connection, run, request);
-  if (leased.length < limit) await rewindClaim(connection, runId);
-  return leased.length > 0 ? toClaim(run, workerId, leased) : null;
-}
-
-/** Undoes a claim of a run that was paused, cancelled or ended while its targets were being leased. */
-const WAS_STOPPED = new Error('the run was stopped');
-
-/** Targets first: several batches of a run are leased side by side, and take turns only at its counters. */
-async function leaseThenServe(
-  connection: Connection,
-  run: ClaimingRun,
-  request: ClaimRequest,
-): Promise<ClaimedTarget[]> {
-  const [leased, isServed] = await Promise.all([
-    leaseQueuedTargets(connection, run, request),
-    serveRun(connection, run.id, SERVE_APPLYING),
-  ]);
-  if (!isServed) throw WAS_STOPPED;
-  return leased;
-}
-
 /** The run first: it is started before its first target is, and the targets to set back are few. */
 async function serveThenLease(
-  connection: Connection,
+  db: Database,
   run: ClaimingRun,
   request: ClaimRequest,
 ): Promise<ClaimedTarget[]> {
-  if (!(await serveRun(connection, run.id, SERVE_CLAIMABLE))) return [];
-  return run.rolling_back
-    ? leaseAppliedTargets(connection, run, request)
-    : leaseQueuedTargets(connection, run, request);
+  return db.transaction(request.workerId, async (connection) => {
+    const { rowCount } = await connection.query(bind(SERVE_CLAIMABLE, [run.id]));
+    if (rowCount === 0) return [];
+    return run.rolling_back
+      ? leaseAppliedTargets(connection, run, request)
+      : leaseQueuedTargets(connection, run, request);
+  });
 }
 
 interface ClaimingRun {
@@ -162,6 +165,7 @@ interface ClaimingRun {
   readonly correlation_id: string;
   readonly channel_id: string;
   readonly claim_cursor: string;
+  readonly queued_count: number;
   readonly rolling_back: boolean;
   readonly rollback_on_conflict: OnConflict | null;
   /** The number of this claim. */
@@ -179,6 +183,7 @@ function toClaim(run: ClaimingRun, workerId: string, targets: readonly ClaimedTa
     channelId: run.channel_id,
     epoch: run.epoch,
     targets,
+    leavesMore: run.queued_count > targets.length,
   };
 }
 
@@ -186,28 +191,32 @@ const IS_CLAIMABLE = `${IS_ACTIVE} AND next_claim_at IS NOT NULL AND greatest(ne
 
 const READ_RUN = prepared(
   'read_claimable_run',
-  `SELECT id, status, tenant_id, correlation_id, channel_id, claim_cursor, rolling_back, rollback_on_conflict,
-     nextval('lease_epoch')::int AS epoch
+  `SELECT id, status, tenant_id, correlation_id, channel_id, claim_cursor, queued_count, rolling_back,
+     rollback_on_conflict, nextval('lease_epoch')::int AS epoch
    FROM rule_run run WHERE id = $1 AND ${IS_CLAIMABLE}`,
 );
 
-async function readClaimableRun(connection: Connection, runId: string): Promise<ClaimingRun | null> {
-  const { rows } = await connection.query<ClaimingRun>(bind(READ_RUN, [runId]));
+async function readClaimableRun(db: Database, runId: string): Promise<ClaimingRun | null> {
+  const rows = await db.queryPrepared<ClaimingRun>(READ_RUN, [runId]);
   return rows[0] ?? null;
 }
 
-const serveIf = (condition: string): string =>
+/** Takes the run's lock, notes that it was served, and starts it if it was queued. */
+const SERVE_CLAIMABLE = prepared(
+  'serve_claimable_run',
   `UPDATE rule_run run
    SET status = CASE status WHEN 'QUEUED' THEN 'APPLYING' ELSE status END, last_served_at = clock_timestamp()
-   WHERE id = $1 AND ${condition}`;
-const SERVE_CLAIMABLE = prepared('serve_claimable_run', serveIf(IS_CLAIMABLE));
-const SERVE_APPLYING = prepared('serve_applying_run', serveIf(`status = 'APPLYING' AND NOT paused`));
+   WHERE id = $1 AND ${IS_CLAIMABLE}`,
+);
 
-/** Takes the run's lock, notes that it was served, and starts it if it was queued; false unless it fits. */
-async function serveRun(connection: Connection, runId: string, serve: Prepared): Promise<boolean> {
-  const { rowCount } = await connection.query(bind(serve, [runId]));
-  return rowCount === 1;
-}
+/** The same for a run that is under way; one that was stopped meanwhile calls the claim off. */
+const SERVE_APPLYING = prepared(
+  'serve_applying_run',
+  `WITH served AS (
+     UPDATE rule_run SET last_served_at = clock_timestamp()
+     WHERE id = $1 AND status = 'APPLYING' AND NOT paused RETURNING 1)
+   SELECT call_off_unless(count(*) = 1) FROM served`,
+);
 
 const CLAIMED = `id, external_id AS "externalId", before_amount::float8 AS "beforeAmount",
   after_amount::float8 AS "afterAmount", currency`;
@@ -252,8 +261,8 @@ async function leaseAppliedTargets(
 // Fewer than asked for: nothing is due now. Sleep until something is. A row that somebody held locked was
 // passed over, so when more are queued than wait, look again soon, from the beginning. Those that wait are found
 // without the cursor, which need not walk through the whole run again for them.
-async function rewindClaim(connection: Connection, runId: string): Promise<void> {
-  await connection.query(
+async function rewindClaim(db: Database, runId: string): Promise<void> {
+  await db.query(
     `UPDATE rule_run SET
        claim_cursor = CASE WHEN queued_count > waiting.count THEN 0 ELSE claim_cursor END,
        next_claim_at = CASE

@@ -85,11 +85,23 @@ export class Database {
     work: (connection: Connection) => Promise<T>,
     isolation: Isolation = 'READ COMMITTED',
   ): Promise<T> {
-    for (let attempt = 1; ; attempt += 1) {
+    return this.#tryAgain(() => this.#attempt(actor, work, isolation, false));
+  }
+
+  /**
+   * The same for `work` that issues all its statements before it awaits one: their COMMIT goes out with them, so that
+   * no lock is held while the answers are on their way. What must not be kept is called off in the database.
+   */
+  transactionAtOnce<T>(actor: string, work: (connection: Connection) => Promise<T>): Promise<T> {
+    return this.#tryAgain(() => this.#attempt(actor, work, 'READ COMMITTED', true));
+  }
+
+  async #tryAgain<T>(attempt: () => Promise<T>): Promise<T> {
+    for (let tries = 1; ; tries += 1) {
       try {
-        return await this.#attempt(actor, work, isolation);
+        return await attempt();
       } catch (error) {
-        if (attempt < MAX_TRIES && isRetryable(error)) continue;
+        if (tries < MAX_TRIES && isRetryable(error)) continue;
         throw translateError(error);
       }
     }
@@ -99,6 +111,7 @@ export class Database {
     actor: string,
     work: (connection: Connection) => Promise<T>,
     isolation: Isolation,
+    isAtOnce: boolean,
   ): Promise<T> {
     const client = await this.#pool.connect();
     const { connection, cause } = watchFaults(client);
@@ -109,9 +122,11 @@ export class Database {
         `BEGIN ISOLATION LEVEL ${isolation};
          SELECT set_config('runledger.actor', ${client.escapeLiteral(actor)}, true)`,
       );
-      const result = await work(connection);
+      const working = work(connection);
+      const committed = isAtOnce ? connection.query('COMMIT') : null;
+      const result = await working;
       await begun;
-      await connection.query('COMMIT');
+      await (committed ?? connection.query('COMMIT'));
       return result;
     } catch (error) {
       await client.query('ROLLBACK').catch((rollbackError: Error) => (fault = rollbackError));

@@ -87,4 +87,19 @@ export const LEDGER_INVARIANTS: readonly Invariant[] = [
       WHERE row.run_id BETWEEN $1 AND $2
         AND row.status <> coalesce(ended.to_state, state_initial(row.machine))`,
   },
+  {
+    name: 'ledger_spans',
+    says: 'every line of a change of a target stands in one span of its run, which knows of the target',
+    remedy:
+      'Histories of targets miss lines that are in the ledger: delete the run’s rows of run_event_span and call note_spans(run, 1, last_seq).',
+    sql: `
+      SELECT line.run_id::text AS id, format('%s lines from %s to %s', count(*), min(line.seq), max(line.seq)) AS fault
+      FROM run_event line LEFT JOIN (${PRUNED}) pruned USING (run_id)
+      WHERE line.run_id BETWEEN $1 AND $2 AND line.to_state IS NOT NULL AND line.target_id IS NOT NULL
+        AND line.seq > coalesce(pruned.pruned_seq, 0) AND NOT EXISTS (
+          SELECT 1 FROM run_event_span span
+          WHERE span.run_id = line.run_id AND line.seq BETWEEN span.first_seq AND span.last_seq
+            AND line.target_id BETWEEN span.first_target AND span.last_target)
+      GROUP BY line.run_id`,
+  },
 ];

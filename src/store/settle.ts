@@ -9,6 +9,7 @@ import { concludeLockedRun, concludeRun, lockRun, type LockedRun } from './concl
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 import { bind, prepared } from './prepared.js';
+import { isCalledOff } from './sqlstate.js';
 
 export interface SettledTarget {
   readonly targetId: string;
@@ -22,16 +23,48 @@ export interface Settled {
   readonly runMs: number | null;
 }
 
-export function settleIfClaimed(
+export async function settleIfClaimed(
   db: Database,
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
+  if (claim.leavesMore && (await settleOnTheWay(db, claim, settled)))
+    return { held: settled.length, runMs: null };
   const settle = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
   return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
 
 const JOIN_CLAIMS = prepared('join_claims', 'SELECT join_claims($1)');
+
+const EXPECT_MORE = prepared(
+  'expect_more_of_run',
+  `SELECT call_off_unless(EXISTS (
+     SELECT 1 FROM rule_run WHERE id = $1 AND status = 'APPLYING' AND queued_count + applying_count > 0))`,
+);
+
+/**
+ * What mostly happens, in one turn: all leases are held and the run goes on. False, with nothing written, where it
+ * is otherwise: somebody must look closer then.
+ */
+async function settleOnTheWay(
+  db: Database,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+): Promise<boolean> {
+  try {
+    await db.transactionAtOnce(claim.workerId, (connection) =>
+      Promise.all([
+        connection.query(bind(JOIN_CLAIMS, [claim.runId])),
+        writeApplied(connection, claim, settled, true),
+        connection.query(bind(EXPECT_MORE, [claim.runId])),
+      ]),
+    );
+    return true;
+  } catch (error) {
+    if (isCalledOff(error)) return false;
+    throw error;
+  }
+}
 
 /** Writes results, then locks the run, whose counters they have changed. */
 async function writeThenLock<Written>(
@@ -52,10 +85,9 @@ async function settleApplying(
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
-  const write = settled.every(({ settlement }) => settlement.event === 'succeed')
-    ? writeSuccesses
-    : writeResults;
-  const [count, run] = await writeThenLock(connection, claim, () => write(connection, claim, settled));
+  const [count, run] = await writeThenLock(connection, claim, () =>
+    writeApplied(connection, claim, settled, false),
+  );
   const kept = await recordLateResults(connection, claim, settled, count);
   const held = kept.length;
   if (run.status !== 'CANCELLED')
@@ -64,17 +96,36 @@ async function settleApplying(
   return { held, runMs: await concludeRun(connection, claim.runId, null) };
 }
 
+/** Answers how many the claim still held; fewer than all call the transaction off if it `mustHoldAll`. */
+function writeApplied(
+  connection: Connection,
+  claim: Claim,
+  settled: readonly SettledTarget[],
+  mustHoldAll: boolean,
+): Promise<number> {
+  const write = settled.every(({ settlement }) => settlement.event === 'succeed')
+    ? writeSuccesses
+    : writeResults;
+  return write(connection, claim, settled, (update) =>
+    mustHoldAll
+      ? `WITH written AS (${update} RETURNING 1)
+         SELECT call_off_unless(count(*) = cardinality($1::bigint[])) FROM written`
+      : update,
+  );
+}
+
 /** Stamped as the guard would, so that it need not be called. */
 async function writeSuccesses(
   connection: Connection,
   claim: Claim,
   settled: readonly SettledTarget[],
+  checked: (update: string) => string,
 ): Promise<number> {
   const { rowCount } = await connection.query(
-    `UPDATE rule_target
+    checked(`UPDATE rule_target
      SET status = 'APPLIED', status_from = status, applied_at = clock_timestamp(), error_code = NULL,
        error_message = NULL, lease_owner = NULL, lease_until = NULL, lease_epoch = NULL
-     WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`,
+     WHERE id = ANY($1::bigint[]) AND lease_owner = $2 AND lease_epoch = $3`),
     [idsOf(settled), claim.workerId, claim.epoch],
   );
   return rowCount!;
@@ -84,18 +135,19 @@ async function writeResults(
   connection: Connection,
   claim: Claim,
   settled: readonly SettledTarget[],
+  checked: (update: string) => string,
 ): Promise<number> {
   const [, { rowCount }] = await Promise.all([
     // The statistics know of no leases: for the one target it expects, the planner would try every pair.
     connection.query('SET LOCAL enable_nestloop = off'),
     connection.query(
-      `UPDATE rule_target AS target
+      checked(`UPDATE rule_target AS target
        SET status = result.status, error_code = result.code, error_message = result.message,
          next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
          AS result (id, code, message, status, delay_ms)
        WHERE target.id = ANY($1::bigint[]) AND target.id = result.id
-         AND target.lease_owner = $6 AND target.lease_epoch = $7`,
+         AND target.lease_owner = $6 AND target.lease_epoch = $7`),
       [
         ...toColumns(settled),
         settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),

@@ -34,6 +34,11 @@ export function isAftermath(error: unknown): boolean {
   return readFault(error)?.code === '25P02';
 }
 
+/** The transaction found that it must not be (`call_off_unless`). */
+export function isCalledOff(error: unknown): boolean {
+  return readFault(error)?.code === 'RL009';
+}
+
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof AppError) return error.code === 'UNAVAILABLE';
   const fault = readFault(error);

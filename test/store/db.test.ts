@@ -4,6 +4,7 @@ import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { Database, translated } from '../../src/store/db.js';
 import { prepared } from '../../src/store/prepared.js';
+import { isCalledOff } from '../../src/store/sqlstate.js';
 import { until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 
@@ -71,4 +72,21 @@ test('a prepared statement is planned once per connection, and has its name for 
   expect(kept).toEqual([{ name: 'test_sum' }]);
   await one.close();
   expect(() => prepared('test_sum', 'SELECT 1')).toThrow('test_sum');
+});
+
+test('statements that go out with their COMMIT are kept together or not at all', async () => {
+  const { db } = database;
+  await db.query('CREATE TABLE kept (n int)');
+  const write = (n: number, isMet: boolean): Promise<unknown> =>
+    db.transactionAtOnce('test', (connection) =>
+      Promise.all([
+        connection.query('INSERT INTO kept VALUES ($1)', [n]),
+        connection.query('SELECT call_off_unless($1)', [isMet]),
+        connection.query('INSERT INTO kept VALUES ($1)', [n + 1]),
+      ]),
+    );
+  const fault = await write(1, false).catch((error: unknown) => error);
+  expect(isCalledOff(fault)).toBe(true);
+  await write(3, true);
+  expect(await db.query('SELECT n FROM kept ORDER BY n')).toEqual([{ n: 3 }, { n: 4 }]);
 });

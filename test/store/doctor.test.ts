@@ -221,6 +221,11 @@ const RULE: Damage[] = [
     what: 'moved without a line',
     sql: `UPDATE rule_run SET status = 'CANCELLED', finished_at = now() WHERE id = $1`,
   },
+  {
+    invariant: 'ledger_spans',
+    what: 'has lines that no history shows',
+    sql: `UPDATE run_event_span SET last_seq = last_seq - 1 WHERE run_id = $1`,
+  },
 ];
 
 const PIPELINE: Damage[] = [

@@ -148,4 +148,56 @@ describe('lines', () => {
     ]);
     expect((await listTargetHistories(db, world.other.viewer, [claimed])).get(claimed)).toEqual([]);
   });
+
+  test('histories are whole when one statement moves thousands, and when claims lie across each other', async () => {
+    const { db } = database;
+    const { id: runId } = await makeQueuedRun(db, world.home, { targets: targetsOf(2_500) });
+    const claims = [
+      await claimTargets(db, { runId, workerId: 'w', limit: 1_200, leaseMs: 60_000 }),
+      await claimTargets(db, { runId, workerId: 'v', limit: 2_000, leaseMs: 60_000 }),
+    ];
+    for (const claim of claims) {
+      const settled = claim!.targets.map(({ id }, index) => ({
+        targetId: id,
+        settlement:
+          index % 3 === 0
+            ? ({ event: 'retry', code: 'UPSTREAM', message: 'later', delayMs: 60_000 } as const)
+            : ({ event: 'succeed' } as const),
+      }));
+      await settleIfClaimed(db, claim!, settled);
+    }
+    const lines = await linesOf(db, runId);
+    const ids = claims.flatMap((claim) => claim!.targets.map(({ id }) => id));
+    const histories = await listTargetHistories(db, world.home.viewer, ids);
+    expect(histories.size).toBe(2_500);
+    const told = [...histories.values()].flat();
+    expect(told.length).toBe(3 * 2_500);
+    expect(new Set(told.map(({ seq }) => seq)).size).toBe(told.length);
+    expect(lines.filter(({ type }) => type.startsWith('rule_target.')).length).toBe(told.length);
+    for (const [id, history] of histories) {
+      expect(history.every(({ targetId }) => targetId === id)).toBe(true);
+      expect(history.map(({ payload }) => payload['to'])).toEqual([
+        'QUEUED',
+        'APPLYING',
+        history[2]!.type === 'rule_target.retry' ? 'QUEUED' : 'APPLIED',
+      ]);
+    }
+    await expectInvariants(db, runId);
+  });
+
+  test('a history has what was said of a target beside its changes', async () => {
+    const { db } = database;
+    const { id: runId } = await makeQueuedRun(db, world.home, { targets: targetsOf(2) });
+    const claim = await claimTargets(db, { runId, workerId: 'w', limit: 1, leaseMs: 60_000 });
+    const { id } = claim!.targets[0]!;
+    await db.transaction('me', (connection) =>
+      appendRunLines(connection, 'RULE', runId, [{ ...note('looked at'), targetId: id }]),
+    );
+    const histories = await listTargetHistories(db, world.home.viewer, [id]);
+    expect(histories.get(id)!.map(({ type }) => type)).toEqual([
+      'rule_target.include',
+      'rule_target.claim',
+      'log',
+    ]);
+  });
 });
