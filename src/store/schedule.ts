@@ -102,7 +102,7 @@ export async function listDueTicks(db: Database): Promise<DueTick[]> {
   }));
 }
 
-/** What came of a tick: a run, the reason why there is none, or neither when it was passed over. */
+/** What came of a tick: a run, the reason why there is none or why it waits, or neither when it was passed over. */
 export interface TickOutcome {
   readonly runId: string | null;
   readonly error: string | null;
@@ -129,14 +129,18 @@ export async function settleTick(
       },
     }),
   );
-  if (moved.count === 0 && outcome.runId !== null) await keepRun(db, schedule.id, at, outcome.runId);
+  if (moved.count === 0) await keepRun(db, schedule.id, at, outcome);
   return moved.count === 1;
 }
 
 /** Somebody else took the tick for missed while its run was being made: there is a run all the same. */
-async function keepRun(db: Database, id: string, at: Date, runId: string): Promise<void> {
+async function keepRun(db: Database, id: string, at: Date, { runId, error }: TickOutcome): Promise<void> {
+  if (runId === null) return;
   await translated(
-    db.prisma.schedule.updateMany({ where: { id, lastAt: at }, data: { lastRunId: runId, lastError: null } }),
+    db.prisma.schedule.updateMany({
+      where: { id, lastAt: at },
+      data: { lastRunId: runId, lastError: error },
+    }),
   );
 }
 
