@@ -69,9 +69,16 @@ export class Schedules implements MaintenanceJob {
 
   async #pullBack(): Promise<void> {
     if (performance.now() - this.#pulledBackAt < PULL_BACK_EVERY_MS) return;
-    const pulled = await pullBackNextTimes(this.db);
+    const { pulled, unknown } = await pullBackNextTimes(this.db);
     this.#pulledBackAt = performance.now();
     if (pulled > 0) this.log.warn({ pulled }, 'schedules were set for too late: has the clock jumped?');
+    for (const { schedule, reason } of unknown) {
+      const { id, name, tenantId: tenant } = schedule;
+      this.log.warn(
+        { schedule: id, name, tenant, reason },
+        'the times of a schedule cannot be told: it waits',
+      );
+    }
   }
 
   async #take(tick: DueTick): Promise<void> {

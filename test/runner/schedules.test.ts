@@ -11,6 +11,7 @@ import { queueRuleRun } from '../../src/store/rule-run.js';
 import {
   listSchedules,
   saveSchedule,
+  upcomingTimes,
   type ScheduleInput,
   type ScheduleRow,
 } from '../../src/store/schedule.js';
@@ -266,6 +267,27 @@ describe('trouble', () => {
     expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
     expect(log.entries.filter(({ level }) => level === 'error')).toHaveLength(1);
     expect(await query('SELECT name FROM schedule WHERE next_at <= now()')).toEqual([{ name: 'breaks' }]);
+  });
+
+  test('one in a time zone that this server does not know waits, and says so; the others are worked', async () => {
+    await save({ name: 'lost' });
+    await save({ name: 'works' });
+    await makeDue();
+    await query(`UPDATE schedule SET time_zone = 'Mars/Olympus' WHERE name = 'lost'`);
+    await work();
+    await work();
+    expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
+    const [lost] = await listSchedules(database.db, world.home.viewer);
+    expect(lost).toMatchObject({
+      name: 'lost',
+      lastError: expect.stringContaining('Mars/Olympus') as string,
+    });
+    expect(upcomingTimes(lost!, 5)).toEqual([lost!.nextAt]);
+    expect(log.entries.filter(({ level }) => level !== 'info')).toMatchObject([{ level: 'warn' }]);
+    // As with a server beside it that knows the zone.
+    await query(`UPDATE schedule SET time_zone = 'UTC' WHERE name = 'lost'`);
+    await work();
+    expect(await ruleRuns()).toHaveLength(2);
   });
 
   test('one whose run takes long keeps no other waiting, nor makes it late', async () => {
