@@ -1,6 +1,5 @@
 // What a webhook does once it is believed: it queues an ops run in the tenant `default`.
 
-import { DEFAULT_MAX_ATTEMPTS } from '../domain/ops-run.js';
 import { publicRunId } from '../domain/run.js';
 import type { Viewer } from '../domain/viewer.js';
 import type { OpsWebhookOptions } from '../server/ops-webhook.js';
@@ -13,12 +12,7 @@ export function opsWebhook(db: Database, secret: string | null): OpsWebhookOptio
   return {
     secret,
     queue: async (run) => {
-      const settings = {
-        onStale: 'cancel',
-        maxAttempts: DEFAULT_MAX_ATTEMPTS,
-        sameKeyIsSameRun: true,
-      } as const;
-      const { id, status } = await queueOpsRun(db, WEBHOOK, { ...run, ...settings });
+      const { id, status } = await queueOpsRun(db, WEBHOOK, { ...run, sameKeyIsSameRun: true });
       return { id: publicRunId('OPS', id), status };
     },
   };

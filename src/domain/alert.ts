@@ -200,8 +200,11 @@ export function noticeDelaySeconds(attempts: number): number {
   return Math.min(5 * 2 ** (attempts - 1), 900);
 }
 
-/** A notice that a sink refuses for good is tried a few times for all that, a minute in all: proxies err. */
-export const MAX_NOTICE_REFUSALS = 5;
+/** A notice that a sink refuses for good is tried for an hour for all that: what refuses it may be mended by then. */
+export const REFUSED_NOTICE_LIFETIME_SECONDS = HOUR_S;
+
+/** … and so often, of which an hour has more: a clock that jumps gives nothing up. */
+export const MIN_REFUSED_NOTICE_TRIES = 10;
 
 /** A sink that has not taken a notice for so long is not tried with it again. */
 export const NOTICE_LIFETIME_SECONDS = 3 * 24 * HOUR_S;

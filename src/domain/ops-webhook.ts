@@ -1,6 +1,8 @@
 // What a webhook asks for: an ops run to queue, or nothing. Reads GitHub's push and deployment events as they
 // are, and otherwise an object with the fields of queueOpsRun. The caller has checked the signature.
 
+import { DEFAULT_MAX_ATTEMPTS, STALE_ACTIONS, type StaleAction } from './ops-run.js';
+
 export interface WebhookCall {
   /** X-GitHub-Event, or null when the caller is not GitHub. */
   readonly githubEvent: string | null;
@@ -18,6 +20,8 @@ export interface WantedRun {
   readonly gitRef: string | null;
   readonly metadata: unknown;
   readonly priority: number;
+  readonly onStale: StaleAction;
+  readonly maxAttempts: number;
   readonly idempotencyKey: string | null;
 }
 
@@ -81,17 +85,24 @@ function readPlain(call: WebhookCall, body: JsonObject): WebhookReading {
     return typeof value !== 'string';
   });
   if (wrong !== undefined) return { kind: 'fault', fault: `${wrong} must be a string.` };
-  const priority = body['priority'] ?? 0;
-  if (!Number.isInteger(priority) || Math.abs(Number(priority)) > 2 ** 31 - 1) {
-    return { kind: 'fault', fault: 'priority must be an integer.' };
-  }
+  const numbers = {
+    priority: body['priority'] ?? 0,
+    maxAttempts: body['maxAttempts'] ?? DEFAULT_MAX_ATTEMPTS,
+  };
+  const noInteger = Object.entries(numbers).find(([, value]) => !isInteger(value));
+  if (noInteger !== undefined) return { kind: 'fault', fault: `${noInteger[0]} must be an integer.` };
+  const asked = body['onStale'] ?? 'CANCEL';
+  const onStale = STALE_ACTIONS.find((action) => action.toUpperCase() === asked);
+  if (onStale === undefined) return { kind: 'fault', fault: 'onStale must be CANCEL or REQUEUE.' };
   return wanted(call, {
     projectId: textAt(body, 'projectId'),
     env: textAt(body, 'env'),
     gitSha: textAt(body, 'gitSha'),
     gitRef: textAt(body, 'gitRef'),
     metadata: body['metadata'] ?? {},
-    priority: Number(priority),
+    priority: Number(numbers.priority),
+    maxAttempts: Number(numbers.maxAttempts),
+    onStale,
     idempotencyKey: textAt(body, 'idempotencyKey'),
   });
 }
@@ -103,6 +114,8 @@ interface Found {
   readonly gitRef: string | null;
   readonly metadata: unknown;
   readonly priority?: number;
+  readonly onStale?: StaleAction;
+  readonly maxAttempts?: number;
   readonly idempotencyKey?: string | null;
 }
 
@@ -123,9 +136,16 @@ function wanted(call: WebhookCall, found: Found): WebhookReading {
       gitRef,
       metadata: isObject(found.metadata) ? withoutNulls(found.metadata) : found.metadata,
       priority: found.priority ?? 0,
+      onStale: found.onStale ?? 'cancel',
+      maxAttempts: found.maxAttempts ?? DEFAULT_MAX_ATTEMPTS,
       idempotencyKey: found.idempotencyKey ?? null,
     },
   };
+}
+
+/** Of 32 bits. */
+function isInteger(value: unknown): boolean {
+  return Number.isInteger(value) && Math.abs(Number(value)) <= 2 ** 31 - 1;
 }
 
 type JsonObject = Readonly<Record<string, unknown>>;

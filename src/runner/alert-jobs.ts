@@ -2,7 +2,7 @@
 // repeated at any point: what is to be told is written down with the alert, and is told until it was taken.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { isRefusedForGood, type AlertSink, type Notice } from '../connectors/alert-sink/sink.js';
+import { isRefusedForGood, NotTaken, type AlertSink, type Notice } from '../connectors/alert-sink/sink.js';
 import { POLICY_RULES } from '../domain/alert.js';
 import type { Settings } from '../domain/settings.js';
 import { evaluateAlerts, forgetOldAlerts, type AlertChange } from '../store/alert.js';
@@ -68,6 +68,9 @@ const GRACE_MS = 3_000;
 const MAX_AT_ONCE = 20;
 /** Between two looks for more, while some sink takes its time. */
 const LOOK_AGAIN_MS = 1_000;
+/** For half of a notice's lease: then it would be claimed again anyway. */
+const SETTLE_TRIES = 30;
+const SETTLE_AGAIN_MS = 1_000;
 
 export class AlertDelivery implements MaintenanceJob {
   readonly name = 'alert_notices';
@@ -114,23 +117,45 @@ export class AlertDelivery implements MaintenanceJob {
   async #deliver(claimed: ClaimedNotice, signal: AbortSignal): Promise<void> {
     const { db, secrets, openSink, log } = this.options;
     const { kind, name, id } = claimed.sink;
+    const facts = { sink: id, name, kind, tenant: claimed.tenantId, attempts: claimed.attempts };
+    let flaw: string | null;
     try {
-      await openSink(kind, openSinkSettings(secrets, claimed)).send(toNotice(claimed), signal);
-      await settleDelivered(db, claimed);
+      flaw = await openSink(kind, openSinkSettings(secrets, claimed)).send(toNotice(claimed), signal);
     } catch (error) {
       if (signal.aborted) return releaseNotice(db, claimed);
-      const reason = error instanceof Error ? error.message : String(error);
-      const isFinal = isRefusedForGood(error);
-      const gaveUp = await settleUndelivered(db, claimed, { reason, isFinal });
-      const facts = { sink: id, name, kind, tenant: claimed.tenantId, reason, attempts: claimed.attempts };
-      if (gaveUp && isFinal) log.error(facts, 'an alert sink refuses a notice: it was given up');
-      else if (gaveUp) log.error(facts, 'an alert sink did not take a notice for days: it was given up');
-      else log.warn(facts, 'an alert sink did not take a notice; it is tried again');
+      return this.#settleFailure(claimed, error, facts);
     }
+    if (flaw !== null)
+      log.warn({ ...facts, reason: flaw }, 'an alert sink took a notice, but not all of it did');
+    await this.#settleTaken(claimed, flaw, signal);
+  }
+
+  /** It was told: a database that is away for a moment must not have it told again. */
+  async #settleTaken(claimed: ClaimedNotice, flaw: string | null, signal: AbortSignal): Promise<void> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await settleDelivered(this.options.db, claimed, flaw);
+      } catch (error) {
+        if (tries === SETTLE_TRIES || signal.aborted) throw error;
+        await delay(SETTLE_AGAIN_MS, undefined, { signal }).catch(() => {});
+      }
+    }
+  }
+
+  async #settleFailure(claimed: ClaimedNotice, error: unknown, about: object): Promise<void> {
+    const { db, log } = this.options;
+    const reason = error instanceof Error ? error.message : String(error);
+    const isFinal = isRefusedForGood(error);
+    const takenBy = error instanceof NotTaken ? error.facts.takenBy : [];
+    const gaveUp = await settleUndelivered(db, claimed, { reason, isFinal, takenBy });
+    const facts = { ...about, reason };
+    if (gaveUp && isFinal) log.error(facts, 'an alert sink refuses a notice: it was given up');
+    else if (gaveUp) log.error(facts, 'an alert sink did not take a notice for days: it was given up');
+    else log.warn(facts, 'an alert sink did not take a notice; it is tried again');
   }
 }
 
-function toNotice({ id: number, event, tenantId, sink, alert }: ClaimedNotice): Notice {
+function toNotice({ id: number, event, tenantId, takenBy, sink, alert }: ClaimedNotice): Notice {
   // Every installation counts its notices from 1, and mailboxes drop what seems to have come before.
   const id = `${sink.id}-${number}`;
   if (alert === null) {
@@ -143,9 +168,9 @@ function toNotice({ id: number, event, tenantId, sink, alert }: ClaimedNotice): 
       message,
       advice: 'Nothing is wrong.',
     } as const;
-    return { id, event, tenantId, alertId: `test-${id}`, ...facts, ...nothing };
+    return { id, event, tenantId, takenBy, alertId: `test-${id}`, ...facts, ...nothing };
   }
   const { id: alertId, ...facts } = alert;
   const { title, advice } = POLICY_RULES[alert.policy];
-  return { id, event, tenantId, alertId, title, advice, ...facts };
+  return { id, event, tenantId, takenBy, alertId, title, advice, ...facts };
 }

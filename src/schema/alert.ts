@@ -145,7 +145,10 @@ export class AlertSink {
   @Field(() => DateTimeScalar, { nullable: true, description: 'When it last took a notice.' })
   lastDeliveredAt!: Date | null;
 
-  @Field(() => String, { nullable: true, description: 'Why it did not take the last one; null when it did.' })
+  @Field(() => String, {
+    nullable: true,
+    description: 'Why it, or some address of it, did not take the last one; null when it did.',
+  })
   lastError!: string | null;
 }
 

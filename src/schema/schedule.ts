@@ -72,12 +72,13 @@ export class Schedule {
   @Field(() => DateTimeScalar, { nullable: true, description: 'Its last tick.' })
   lastAt!: Date | null;
 
-  @Field(() => ID, { nullable: true, description: 'The last run that it started.' })
+  @Field(() => ID, { nullable: true, description: 'The last run that it started, or left to be confirmed.' })
   lastRunId!: string | null;
 
   @Field(() => String, {
     nullable: true,
-    description: 'Why its last tick started nothing; null when it did.',
+    description:
+      'Why its last tick started nothing, or left its run to be confirmed; null when it started one.',
   })
   lastError!: string | null;
 }

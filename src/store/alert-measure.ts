@@ -38,9 +38,12 @@ const QUERIES: Readonly<Record<Measure, string>> = {
     ) subject ${SETTINGS}
     WHERE subject.finished_at IS NULL OR subject.finished_at > statement_timestamp() - ${WINDOW}
     GROUP BY subject.tenant_id HAVING sum(applied_count + rolled_back_count + failed_count) > 0`,
+  // Those that can still be retried, or will be able to: about any other nobody can do anything any more.
   dead_letters: `
     SELECT tenant_id AS "tenantId", '' AS subject, '' AS what, sum(failed_count) AS value
-    FROM rule_run WHERE failed_count > 0 AND pruned_at IS NULL GROUP BY tenant_id`,
+    FROM rule_run WHERE failed_count > 0 AND pruned_at IS NULL AND status NOT IN ('CANCELLED', 'ROLLED_BACK')
+      AND NOT rolling_back AND coalesce(auto_revert_at > statement_timestamp(), true)
+    GROUP BY tenant_id`,
   throttles: `
     SELECT subject.tenant_id AS "tenantId", '' AS subject, '' AS what, sum(count) AS value
     FROM channel_throttle subject ${SETTINGS}

@@ -3,17 +3,18 @@
 // the try: a deliverer that was too slow changes nothing.
 
 import {
-  MAX_NOTICE_REFUSALS,
   MIN_NOTICE_TRIES,
+  MIN_REFUSED_NOTICE_TRIES,
   NOTICE_LIFETIME_SECONDS,
   noticeDelaySeconds,
+  REFUSED_NOTICE_LIFETIME_SECONDS,
   type AlertEvent,
   type AlertPolicyName,
   type AlertSeverity,
 } from '../domain/alert.js';
 import type { Settings } from '../domain/settings.js';
 import { redactText } from '../redaction.js';
-import type { Database } from './db.js';
+import type { Connection, Database } from './db.js';
 import { openSettings, type SealedRow } from './sealed-settings.js';
 import type { SecretBox } from './secret-box.js';
 
@@ -22,6 +23,8 @@ export interface ClaimedNotice {
   readonly attempts: number;
   readonly event: AlertEvent;
   readonly tenantId: string;
+  /** Of several addresses, those that have it. */
+  readonly takenBy: readonly string[];
   readonly sink: {
     readonly id: string;
     readonly kind: string;
@@ -64,7 +67,7 @@ export async function claimNotices(db: Database, limit: number): Promise<Claimed
        RETURNING *
      )
      SELECT claimed.id::text, claimed.attempts, claimed.event, claimed.tenant_id AS "tenantId",
-       sink.id AS "sinkId", sink.kind, sink.name, sink.config, sink.secrets, sink.secrets_key_id AS "secretsKeyId",
+       claimed.taken_by AS "takenBy", sink.id AS "sinkId", sink.kind, sink.name, sink.config, sink.secrets, sink.secrets_key_id AS "secretsKeyId",
        alert.id AS "alertId", alert.policy, alert.severity, alert.message, alert.value, alert.threshold,
        alert.fired_at AS "firedAt", alert.resolved_at AS "resolvedAt"
      FROM claimed JOIN alert_sink sink ON sink.id = claimed.sink_id LEFT JOIN alert ON alert.id = claimed.alert_id`,
@@ -72,7 +75,7 @@ export async function claimNotices(db: Database, limit: number): Promise<Claimed
   return rows.map(toClaimed);
 }
 
-type ClaimedRow = Pick<ClaimedNotice, 'id' | 'attempts' | 'event' | 'tenantId'> &
+type ClaimedRow = Pick<ClaimedNotice, 'id' | 'attempts' | 'event' | 'tenantId' | 'takenBy'> &
   Omit<SealedRow, 'id'> &
   Omit<NoticedAlert, 'id'> & {
     readonly sinkId: string;
@@ -87,6 +90,7 @@ function toClaimed(row: ClaimedRow): ClaimedNotice {
     attempts,
     event,
     tenantId,
+    takenBy,
     sinkId,
     kind,
     name,
@@ -97,7 +101,8 @@ function toClaimed(row: ClaimedRow): ClaimedNotice {
     ...alert
   } = row;
   const sink = { id: sinkId, kind, name, row: { id: sinkId, config, secrets, secretsKeyId } };
-  return { id, attempts, event, tenantId, sink, alert: alertId === null ? null : { id: alertId, ...alert } };
+  const told = alertId === null ? null : { id: alertId, ...alert };
+  return { id, attempts, event, tenantId, takenBy, sink, alert: told };
 }
 
 /** The sink's settings, with their credentials. */
@@ -105,11 +110,16 @@ export function openSinkSettings(box: SecretBox, { sink }: ClaimedNotice): Setti
   return openSettings(box, 'alert_sink', sink.row);
 }
 
-export async function settleDelivered(db: Database, { id, attempts }: ClaimedNotice): Promise<void> {
+/** `flaw` is what is to be known although it was taken. */
+export async function settleDelivered(
+  db: Database,
+  { id, attempts }: ClaimedNotice,
+  flaw: string | null,
+): Promise<void> {
   await db.query(
-    `UPDATE alert_notice SET delivered_at = clock_timestamp(), next_attempt_at = NULL, error = NULL
+    `UPDATE alert_notice SET delivered_at = clock_timestamp(), next_attempt_at = NULL, error = $3
      WHERE id = $1 AND attempts = $2`,
-    [id, attempts],
+    [id, attempts, flaw === null ? null : redactText(flaw)],
   );
 }
 
@@ -126,29 +136,41 @@ export interface NoticeFailure {
   readonly reason: string;
   /** The sink said that it will never take it. */
   readonly isFinal: boolean;
+  /** The addresses that have taken it now. */
+  readonly takenBy: readonly string[];
 }
 
 /** It is tried again later, unless that is of no use or has gone on for days; answers whether it was given up. */
 export async function settleUndelivered(
   db: Database,
   { id, attempts }: ClaimedNotice,
-  { reason, isFinal }: NoticeFailure,
+  { reason, isFinal, takenBy }: NoticeFailure,
 ): Promise<boolean> {
   const rows = await db.query<{ gaveUp: boolean }>(
-    `UPDATE alert_notice SET error = $3, next_attempt_at = CASE
-       WHEN NOT $5 AND (attempts < ${MIN_NOTICE_TRIES}
-         OR created_at > clock_timestamp() - ${NOTICE_LIFETIME_SECONDS} * interval '1 second')
+    `UPDATE alert_notice SET error = $3, taken_by = taken_by || $5::text[], next_attempt_at = CASE
+       WHEN attempts < $6 OR created_at > clock_timestamp() - $7 * interval '1 second'
        THEN clock_timestamp() + $4 * interval '1 second'
      END
      WHERE id = $1 AND attempts = $2 RETURNING next_attempt_at IS NULL AS "gaveUp"`,
-    // It is kept and shown: whoever refuses may repeat the credentials that he was sent.
     [
       id,
       attempts,
+      // It is kept and shown: whoever refuses may repeat the credentials that he was sent.
       redactText(reason),
       noticeDelaySeconds(attempts),
-      isFinal && attempts >= MAX_NOTICE_REFUSALS,
+      takenBy,
+      isFinal ? MIN_REFUSED_NOTICE_TRIES : MIN_NOTICE_TRIES,
+      isFinal ? REFUSED_NOTICE_LIFETIME_SECONDS : NOTICE_LIFETIME_SECONDS,
     ],
   );
   return rows[0]?.gaveUp ?? false;
+}
+
+/** What waits for a sink that was saved again is tried soon; what somebody has in hand stays his. */
+export async function hurryNotices(connection: Connection, sinkId: string): Promise<void> {
+  await connection.query(
+    `UPDATE alert_notice SET next_attempt_at = clock_timestamp() + interval '${LEASE}'
+     WHERE sink_id = $1 AND next_attempt_at > clock_timestamp() + interval '${LEASE}'`,
+    [sinkId],
+  );
 }

@@ -4,6 +4,7 @@ import type { AlertSeverity } from '../domain/alert.js';
 import type { SettingKinds, Settings } from '../domain/settings.js';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
+import { hurryNotices } from './alert-notice.js';
 import type { Connection, Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { checkLabel } from './input.js';
@@ -42,7 +43,10 @@ export function listAlertSinks(db: Database, { tenantId }: Viewer): Promise<Aler
   ]);
 }
 
-/** Makes a sink, or changes one; where the given config has a mask, the stored credential stays. */
+/**
+ * Makes a sink, or changes one; where the given config has a mask, the stored credential stays. What waits is tried
+ * with the new settings soon.
+ */
 export async function saveAlertSink(
   db: Database,
   box: SecretBox,
@@ -67,6 +71,7 @@ export async function saveAlertSink(
     kinds.check(input.kind, config);
     const sealed = sealSettings(box, 'alert_sink', id, config, kinds.secretNames(input.kind) ?? []);
     await writeSink(connection, viewer, { ...input, ...sealed, id });
+    await hurryNotices(connection, id);
   });
   return requireSink(db, viewer, id);
 }

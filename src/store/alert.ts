@@ -20,6 +20,7 @@ import { translated, type Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { decodeCursor, encodeCursor, toPage, type Page } from './page.js';
 import type { Alert, Prisma } from './prisma/client.js';
+import { lookAtClock } from './prune.js';
 
 export type AlertRow = Omit<Alert, 'policy' | 'severity'> & {
   readonly policy: AlertPolicyName;
@@ -217,12 +218,20 @@ export function alertCursor({ id }: { readonly id: string }): string {
   return encodeCursor(id);
 }
 
-/** Forgets what is no longer of use: alerts that resolved long ago, and old throttles. */
+/**
+ * Forgets what is no longer of use: alerts that resolved long ago and are told, and old throttles. Nothing while a leap
+ * of the clock has made everything look old.
+ */
 export async function forgetOldAlerts(db: Database): Promise<void> {
-  await db.query(`DELETE FROM alert WHERE resolved_at < statement_timestamp() - interval '90 days'`);
+  if ((await lookAtClock(db)) !== null) return;
+  await db.query(
+    `DELETE FROM alert WHERE resolved_at < statement_timestamp() - interval '90 days' AND NOT EXISTS (
+       SELECT 1 FROM alert_notice WHERE alert_id = alert.id AND next_attempt_at IS NOT NULL)`,
+  );
   // Those of tests belong to no alert.
   await db.query(
-    `DELETE FROM alert_notice WHERE alert_id IS NULL AND created_at < statement_timestamp() - interval '90 days'`,
+    `DELETE FROM alert_notice WHERE alert_id IS NULL AND created_at < statement_timestamp() - interval '90 days'
+       AND next_attempt_at IS NULL`,
   );
   await db.query(`DELETE FROM channel_throttle WHERE at < statement_timestamp() - interval '1 day'`);
 }

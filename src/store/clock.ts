@@ -35,10 +35,13 @@ const bringBack = (times: readonly string[]): string =>
 
 /** What people have chosen (when a run may start, when it is to be set back) is none of these. */
 const WAITING: Readonly<Record<string, readonly string[]>> = {
+  alert_notice: ['next_attempt_at'],
   channel: ['bucket_at', 'circuit_open_until'],
   ops_run: ['available_at', 'heartbeat_at'],
   reconciliation: ['next_attempt_at', 'lease_until'],
   run_metadata: ['next_attempt_at', 'lease_until'],
+  webhook_cursor: ['next_attempt_at', 'lease_until'],
+  webhook_endpoint: ['next_attempt_at', 'ping_at'],
   worker_runs: ['next_attempt_at', 'lease_until'],
   worker: ['heartbeat_at'],
 };

@@ -13,6 +13,16 @@ export function nextTime(cron: string, timeZone: string, after: Date): Date | nu
   return nextTimes(cron, timeZone, after, 1)[0] ?? null;
 }
 
+/** Why this server cannot tell the times of a line that another took; null when it can. */
+export function faultOfTimes(cron: string, timeZone: string): string | null {
+  try {
+    nextTime(cron, timeZone, new Date());
+    return null;
+  } catch (error) {
+    return isTimeZone(timeZone) ? String(error) : `this server does not know the time zone ${timeZone}`;
+  }
+}
+
 /** Refuses what cannot be read, a zone that there is not, and a line that never comes true. */
 export function requireCron(cron: string, timeZone: string): void {
   if (!isTimeZone(timeZone)) {

@@ -2,6 +2,7 @@
 // failed, who works. Every read is bounded by what is under way now, not by history; so times are compared with
 // the statement's, since no index is read by a clock that moves on while it runs. Called by the metrics.
 
+import { EXTERNAL_SOURCE_KIND } from '../domain/pipeline-run.js';
 import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
@@ -11,7 +12,10 @@ export const QUEUE_KINDS = [...RUN_KINDS, 'RECONCILIATION'] as const;
 
 export interface QueueFacts {
   readonly kind: (typeof QUEUE_KINDS)[number];
-  /** Units of work that wait: targets to apply or to set back, partitions, ops runs, reconciliations. */
+  /**
+   * Units of work that wait: targets to apply or to set back, partitions, pipeline runs to plan or to consolidate, ops
+   * runs, reconciliations.
+   */
   readonly depth: number;
   /** Units of work that somebody has in hand. */
   readonly leased: number;
@@ -87,11 +91,18 @@ const QUEUES = `
       min(created_at) FILTER (WHERE lease_owner IS NULL)
     FROM reconciliation
     UNION ALL
-    SELECT 'PIPELINE', count(*) FILTER (WHERE part.status = 'pending'),
-      count(*) FILTER (WHERE part.lease_owner IS NOT NULL),
-      min(run.created_at) FILTER (WHERE part.status = 'pending')
-    FROM run_metadata run JOIN worker_runs part USING (run_id)
-    WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
+    SELECT 'PIPELINE', count(*) FILTER (WHERE waits), count(*) FILTER (WHERE leased), min(created_at) FILTER (WHERE waits)
+    FROM (
+      SELECT run.created_at, part.lease_owner IS NOT NULL AS leased, part.status = 'pending'
+        -- Between two pages nobody has it; whether an outside worker has, only that one knows.
+        OR (part.status = 'running' AND part.lease_owner IS NULL AND source.kind <> '${EXTERNAL_SOURCE_KIND}') AS waits
+      FROM run_metadata run JOIN source ON source.id = run.source_id JOIN worker_runs part USING (run_id)
+      WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
+      UNION ALL
+      SELECT run.created_at, lease_owner IS NOT NULL, lease_owner IS NULL
+      FROM run_metadata run JOIN source ON source.id = run.source_id
+      WHERE run.status IN ('CREATED', 'CONSOLIDATING') AND source.kind <> '${EXTERNAL_SOURCE_KIND}'
+    ) unit
     UNION ALL
     SELECT 'OPS', (SELECT count(*) FROM ops_run WHERE status = 'queued'),
       (SELECT count(*) FROM ops_run WHERE status IN ('claimed', 'running')),
@@ -115,8 +126,11 @@ const REST = `
       WHERE failed_count > 0 AND pruned_at IS NULL) AS "deadLetters",
     (SELECT jsonb_build_object('applied', coalesce(sum(applied), 0), 'failed', coalesce(sum(failed), 0))
       FROM recent) AS recent,
-    (SELECT coalesce(jsonb_object_agg(circuit, n), '{}')
-      FROM (SELECT circuit, count(*) AS n FROM channel GROUP BY circuit) c) AS "channelsByCircuit",
+    -- Whether the wait is over, not the state, which only the next batch changes.
+    (SELECT coalesce(jsonb_object_agg(circuit, n), '{}') FROM (
+      SELECT CASE WHEN circuit = 'OPEN' AND (circuit_open_until > statement_timestamp()) IS NOT TRUE THEN 'HALF_OPEN'
+        ELSE circuit END AS circuit, count(*) AS n
+      FROM channel GROUP BY 1) c) AS "channelsByCircuit",
     (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
       SELECT state, count(*) AS n FROM worker
       WHERE heartbeat_at > clock_timestamp() - interval '${SILENT_AFTER}' GROUP BY state) w) AS "workersByState",

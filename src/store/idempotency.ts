@@ -4,7 +4,7 @@
 import { createHash } from 'node:crypto';
 import { AppError } from '../errors.js';
 import { isStorable } from '../domain/text.js';
-import type { Connection } from './db.js';
+import type { Connection, Database } from './db.js';
 
 export interface KeyedRequest {
   readonly tenantId: string;
@@ -45,6 +45,18 @@ export async function reserveKey(
     field: ['input', 'idempotencyKey'],
     details: { runId: earlier.run_id },
   });
+}
+
+/** The run that a request under this key has made; null when there is none yet. */
+export async function findKeyedRun(
+  db: Database,
+  { tenantId, operation, key }: Pick<KeyedRequest, 'tenantId' | 'operation' | 'key'>,
+): Promise<string | null> {
+  const [row] = await db.query<{ runId: string }>(
+    `SELECT run_id AS "runId" FROM idempotency_key WHERE tenant_id = $1 AND operation = $2 AND key = $3`,
+    [tenantId, operation, key],
+  );
+  return row?.runId ?? null;
 }
 
 function checkKey(key: string): void {

@@ -119,7 +119,7 @@ const RUN_STATES: Invariant[] = [
         status, queued_at, started_at, finished_at, claimed_by) AS fault
       FROM ops_run
       WHERE id BETWEEN $1 AND $2 AND (
-        queued_at > started_at OR started_at > finished_at
+        queued_at > started_at OR started_at > finished_at OR queued_at > finished_at
         OR (finished_at IS NOT NULL) <> (status IN ('success', 'failed', 'cancelled'))
         OR (status = 'queued' AND claimed_by IS NOT NULL)
         OR (status IN ('claimed', 'running') AND (claimed_by IS NULL OR started_at IS NULL)))`,

@@ -100,7 +100,7 @@ const isOld = ({ which, since }: Search, days: string): string =>
   `run.pruned_at IS NULL AND ${which} AND run.${since} < statement_timestamp() - make_interval(days => ${days})`;
 
 /** Until when nothing may be pruned, because the clock has leapt; null when it has not. Notes the time. */
-async function lookAtClock(db: Database): Promise<Date | null> {
+export async function lookAtClock(db: Database): Promise<Date | null> {
   const [row] = await db.query<{ heldUntil: Date | null }>('SELECT retention_look() AS "heldUntil"');
   return row!.heldUntil;
 }

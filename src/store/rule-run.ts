@@ -46,7 +46,13 @@ export interface QueueRequest extends RunRequest {
   readonly confirm?: string | null;
 }
 
-export async function createRuleRun(db: Database, viewer: Viewer, input: NewRuleRun): Promise<RuleRunRow> {
+/** `andThen` is part of the run's making: it sees the same state of the catalog, and what it throws leaves no run. */
+export async function createRuleRun(
+  db: Database,
+  viewer: Viewer,
+  input: NewRuleRun,
+  andThen?: (connection: Connection, runId: string) => Promise<void>,
+): Promise<RuleRunRow> {
   checkLabel('projectId', input.projectId);
   if (input.correlationId !== null) checkLabel('correlationId', input.correlationId);
   const metadata = requireObject('metadata', input.metadata);
@@ -94,6 +100,7 @@ export async function createRuleRun(db: Database, viewer: Viewer, input: NewRule
       if (rule === null) await insertTargets(connection, run, checked);
       else await addTargetsByRule(connection, run, rule);
       await rememberTrace(connection, { kind: 'RULE', runId: id, correlationId });
+      await andThen?.(connection, id);
       return id;
     },
     // A preview and its hash are of one state of the catalog.
@@ -154,15 +161,24 @@ export async function addRuleTargets(
 
 export function queueRuleRun(db: Database, viewer: Viewer, request: QueueRequest): Promise<RuleRunRow> {
   const confirm = request.confirm ?? undefined;
-  return actOnRuleRun(db, viewer, 'queueRuleRun', { ...request, confirm }, async (connection, run) => {
-    if (run.status === 'PREVIEW') await requireQueueable(connection, run, confirm ?? null);
-    const { id, tenantId } = run;
-    await fireEvent(connection, { machine: ruleRunMachine, tenantId, id, event: 'queue' });
-    await connection.query(
-      `UPDATE rule_target SET status = 'QUEUED' WHERE run_id = $1 AND status = 'PREVIEW'`,
-      [id],
-    );
-  });
+  return actOnRuleRun(db, viewer, 'queueRuleRun', { ...request, confirm }, (connection, run) =>
+    queueLockedRun(connection, run, confirm ?? null),
+  );
+}
+
+/** A refusal comes before anything is written. */
+export async function queueLockedRun(
+  connection: Connection,
+  run: LockedRuleRun,
+  confirm: string | null,
+): Promise<void> {
+  if (run.status === 'PREVIEW') await requireQueueable(connection, run, confirm);
+  const { id, tenantId } = run;
+  await fireEvent(connection, { machine: ruleRunMachine, tenantId, id, event: 'queue' });
+  await connection.query(
+    `UPDATE rule_target SET status = 'QUEUED' WHERE run_id = $1 AND status = 'PREVIEW'`,
+    [id],
+  );
 }
 
 /** Leaves the preview that the run goes ahead with in its row. */

@@ -5,7 +5,7 @@
 import type { MissedPolicy, ScheduleKind, ScheduleRequest } from '../domain/schedule.js';
 import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
-import { nextTime, nextTimes, requireCron } from './cron.js';
+import { faultOfTimes, nextTime, nextTimes, requireCron } from './cron.js';
 import { translated, type Database } from './db.js';
 import { isUuid, newId } from './id.js';
 import { checkLabel } from './input.js';
@@ -86,23 +86,28 @@ export function upcomingTimes(
   count: number,
 ): Date[] {
   if (nextAt === null) return [];
+  if (faultOfTimes(cron, timeZone) !== null) return [nextAt];
   return [nextAt, ...nextTimes(cron, timeZone, nextAt, count - 1)].slice(0, count);
 }
 
-/** Every schedule's tick that is due, whoever's it is; by the database's clock, which all replicas share. */
+/**
+ * Every schedule's tick that is due, whoever's it is, if this server can tell which comes after it; by the database's
+ * clock, which all replicas share.
+ */
 export async function listDueTicks(db: Database): Promise<DueTick[]> {
   const now = await readClock(db);
   const rows = await translated(
     db.prisma.schedule.findMany({ where: { nextAt: { lte: now } }, orderBy: { nextAt: 'asc' } }),
   );
-  return rows.map((row) => ({
+  const readable = rows.filter(({ cron, timeZone }) => faultOfTimes(cron, timeZone) === null);
+  return readable.map((row) => ({
     schedule: toRow(row),
     at: row.nextAt!,
     lateMs: now.getTime() - row.nextAt!.getTime(),
   }));
 }
 
-/** What came of a tick: a run, the reason why there is none, or neither when it was passed over. */
+/** What came of a tick: a run, the reason why there is none or why it waits, or neither when it was passed over. */
 export interface TickOutcome {
   readonly runId: string | null;
   readonly error: string | null;
@@ -129,31 +134,61 @@ export async function settleTick(
       },
     }),
   );
-  if (moved.count === 0 && outcome.runId !== null) await keepRun(db, schedule.id, at, outcome.runId);
+  if (moved.count === 0) await keepRun(db, schedule.id, at, outcome);
   return moved.count === 1;
 }
 
 /** Somebody else took the tick for missed while its run was being made: there is a run all the same. */
-async function keepRun(db: Database, id: string, at: Date, runId: string): Promise<void> {
+async function keepRun(db: Database, id: string, at: Date, { runId, error }: TickOutcome): Promise<void> {
+  if (runId === null) return;
   await translated(
-    db.prisma.schedule.updateMany({ where: { id, lastAt: at }, data: { lastRunId: runId, lastError: null } }),
+    db.prisma.schedule.updateMany({
+      where: { id, lastAt: at },
+      data: { lastRunId: runId, lastError: error },
+    }),
   );
 }
 
+export interface LookAhead {
+  /** How many next times lay too far off, and were brought back. */
+  readonly pulled: number;
+  /** Whose times this server cannot tell, as of now: the ticks wait for one that can. */
+  readonly unknown: readonly UnknownTimes[];
+}
+
+export interface UnknownTimes {
+  readonly schedule: ScheduleRow;
+  readonly reason: string;
+}
+
 /** After a clock that had run ahead was put right, next times lie too far off: brings them back. */
-export async function pullBackNextTimes(db: Database): Promise<number> {
+export async function pullBackNextTimes(db: Database): Promise<LookAhead> {
   const now = await readClock(db);
-  const rows = await translated(db.prisma.schedule.findMany({ where: { nextAt: { gt: now } } }));
+  const rows = await translated(db.prisma.schedule.findMany({ where: { nextAt: { not: null } } }));
+  const unknown: UnknownTimes[] = [];
   let pulled = 0;
-  for (const { id, cron, timeZone, nextAt } of rows) {
-    const expected = nextTime(cron, timeZone, now);
+  for (const row of rows) {
+    const { id, cron, timeZone, nextAt } = row;
+    const reason = faultOfTimes(cron, timeZone);
+    if (reason !== null) {
+      if (await noteFault(db, row, reason)) unknown.push({ schedule: toRow(row), reason });
+      continue;
+    }
+    const expected = nextAt! > now ? nextTime(cron, timeZone, now) : null;
     if (expected === null || expected >= nextAt!) continue;
     const { count } = await translated(
       db.prisma.schedule.updateMany({ where: { id, nextAt }, data: { nextAt: expected } }),
     );
     pulled += count;
   }
-  return pulled;
+  return { pulled, unknown };
+}
+
+/** For people to see; false when it stands there already. */
+async function noteFault(db: Database, { id, lastError }: Schedule, reason: string): Promise<boolean> {
+  if (lastError === reason) return false;
+  await translated(db.prisma.schedule.updateMany({ where: { id }, data: { lastError: reason } }));
+  return true;
 }
 
 async function readClock(db: Database): Promise<Date> {

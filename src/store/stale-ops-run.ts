@@ -14,6 +14,8 @@ export interface Patience {
 export interface StaleOutcome {
   readonly cancelled: number;
   readonly requeued: number;
+  /** Nobody is taken for silent before. */
+  readonly heldUntil?: Date;
 }
 
 /** At a time: a pass ends when nothing is left. */
@@ -48,7 +50,24 @@ const END_BATCH = `
     ORDER BY id LIMIT ${BATCH} FOR NO KEY UPDATE SKIP LOCKED))
   RETURNING status`;
 
+/** Looks come every minute. After one that comes so much later, nobody knows who was silent for how long. */
+const LATE = '2 minutes';
+
+// A clock that leaps makes whoever works look silent; and while no server was there, nobody could give a sign of life.
+const LOOK = `
+  UPDATE clock_mark SET silence_looked_at = clock_timestamp(), silence_held_until = CASE
+    WHEN clock_timestamp() > silence_looked_at + interval '${LATE}'
+      THEN clock_timestamp() + $1::float8 * interval '1 millisecond'
+    -- Later than anybody sets it: the clock had run ahead and was put right.
+    WHEN silence_held_until BETWEEN clock_timestamp() AND clock_timestamp() + $1::float8 * interval '1 millisecond'
+      THEN silence_held_until
+  END
+  RETURNING silence_held_until AS "heldUntil"`;
+
 export async function endStaleOpsRuns(db: Database, patience: Patience): Promise<StaleOutcome> {
+  const longest = Math.max(patience.claimMs, patience.silenceMs);
+  const [look] = await db.query<{ heldUntil: Date | null }>(LOOK, [longest]);
+  if (look?.heldUntil) return { cancelled: 0, requeued: 0, heldUntil: look.heldUntil };
   const values = [patience.claimMs, patience.silenceMs, RETRY_BASE_MS, RETRY_MAX_MS];
   const statuses: string[] = [];
   for (let found = BATCH; found === BATCH;) {

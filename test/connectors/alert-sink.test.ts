@@ -2,6 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { inspect } from 'node:util';
 import { SMTPServer } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { z } from 'zod';
@@ -28,6 +29,7 @@ const FIRED: Notice = {
   threshold: 100,
   firedAt: new Date('2026-01-02T03:04:05Z'),
   resolvedAt: null,
+  takenBy: [],
 };
 const RESOLVED: Notice = {
   ...FIRED,
@@ -84,8 +86,8 @@ describe('over HTTP', () => {
     });
     await sink.send(FIRED, NEVER);
     await sink.send(RESOLVED, NEVER);
-    await sink.send({ ...FIRED, event: 'TEST' }, NEVER);
-    const [trigger, resolve, probe] = receiver.received.map(({ body }) => body);
+    await sink.send({ ...FIRED, event: 'TEST', alertId: 'test' }, NEVER);
+    const [trigger, resolve, probe, end] = receiver.received.map(({ body }) => body);
     expect(trigger).toMatchObject({
       routing_key: 'R0123456789ABCDEF0123456789ABCDEF',
       event_action: 'trigger',
@@ -103,6 +105,8 @@ describe('over HTTP', () => {
       dedup_key: 'runledger-a1',
     });
     expect(probe.payload.severity).toBe('info');
+    // Nobody would ever resolve a test.
+    expect(end).toMatchObject({ event_action: 'resolve', dedup_key: 'runledger-test' });
   });
 
   test('an answer 2xx whose body does not end is an answer', async () => {
@@ -144,7 +148,13 @@ describe('over HTTP', () => {
 describe('by e-mail', () => {
   const letters: { readonly from: string; readonly to: string[]; readonly text: string }[] = [];
   let isBroken = false;
+  /** What the server answers to an address; it takes those that are not here. */
+  const refusals = new Map<string, number>();
   const server = new SMTPServer({
+    onRcptTo: ({ address }, _session, done) => {
+      const responseCode = refusals.get(address);
+      done(responseCode === undefined ? null : Object.assign(new Error('not known here'), { responseCode }));
+    },
     authOptional: true,
     disabledCommands: ['STARTTLS'],
     onAuth: ({ username, password }, _session, done) =>
@@ -200,13 +210,101 @@ describe('by e-mail', () => {
       FIRED,
       NEVER,
     );
-    await expect(sending).rejects.toThrow(/wrong password/);
+    const fault = await sending.catch((error: unknown) => error);
+    // Whoever changed it puts it right.
+    expect(fault).toMatchObject({ message: 'SMTP 535 to AUTH PLAIN (EAUTH)', facts: { isFinal: false } });
   });
 
   test('a refusal by the server is a failure', async () => {
     isBroken = true;
-    await expect(openAlertSink('EMAIL', settings).send(FIRED, NEVER)).rejects.toThrow(/mailbox full/);
+    await expect(openAlertSink('EMAIL', settings).send(FIRED, NEVER)).rejects.toThrow(
+      'SMTP 450 to DATA (EMESSAGE)',
+    );
     isBroken = false;
+  });
+
+  describe('to several of whom one is refused', () => {
+    const LEAD = 'lead@example.com';
+    beforeEach(() => {
+      letters.length = 0;
+      refusals.clear();
+    });
+    afterEach(() => refusals.clear());
+    const send = (takenBy: readonly string[] = []) =>
+      openAlertSink('EMAIL', settings).send({ ...FIRED, takenBy }, NEVER);
+
+    test('for now, it is sent again to that one alone', async () => {
+      refusals.set(LEAD, 450);
+      const fault = await send().catch((error: unknown) => error);
+      expect(fault).toMatchObject({
+        message: `${LEAD}: SMTP 450 to RCPT TO (EENVELOPE)`,
+        facts: { isFinal: false, takenBy: ['oncall@example.com'] },
+      });
+      refusals.clear();
+      expect(await send(['oncall@example.com'])).toBeNull();
+      expect(letters.map(({ to }) => to)).toEqual([['oncall@example.com'], [LEAD]]);
+      expect(letters[1]!.text).toContain('To: oncall@example.com, lead@example.com');
+    });
+
+    test('for good, it is taken, and says so', async () => {
+      refusals.set(LEAD, 550);
+      expect(await send()).toBe(`${LEAD}: SMTP 550 to RCPT TO (EENVELOPE)`);
+      expect(await send(['oncall@example.com'])).toBe(`${LEAD}: SMTP 550 to RCPT TO (EENVELOPE)`);
+      expect(letters.map(({ to }) => to)).toEqual([['oncall@example.com']]);
+    });
+
+    test('as the others are, it is refused, for good or not', async () => {
+      refusals.set(LEAD, 550).set('oncall@example.com', 550);
+      await expect(send()).rejects.toMatchObject({ facts: { isFinal: true, takenBy: [] } });
+      refusals.set('oncall@example.com', 452);
+      await expect(send()).rejects.toMatchObject({ facts: { isFinal: false, takenBy: [] } });
+    });
+  });
+
+  describe('what a server says', () => {
+    async function hear(onConnection: (socket: Socket) => void): Promise<unknown> {
+      const talker = createServer((socket) => onConnection(socket.on('error', () => {}))).listen(
+        0,
+        '127.0.0.1',
+      );
+      await once(talker, 'listening');
+      const { port } = talker.address() as AddressInfo;
+      const config = { ...settings, port, user: 'ops', password: 'correct-horse-battery' };
+      const fault = await openAlertSink('EMAIL', config)
+        .send(FIRED, NEVER)
+        .catch((error: unknown) => error);
+      talker.close();
+      return fault;
+    }
+
+    test('is not told: it may repeat the password', async () => {
+      const fault = await hear((socket) => {
+        socket.write('220 mail\r\n');
+        socket.on('data', (data: Buffer) => {
+          const line = data.toString().trim();
+          if (line.startsWith('EHLO')) socket.write('250-mail\r\n250 AUTH PLAIN\r\n');
+          else socket.write(`500 5.5.1 Command unrecognized: "${line}"\r\n`);
+        });
+      });
+      expect(fault).toMatchObject({
+        message: 'SMTP 500 5.5.1 to AUTH PLAIN (EAUTH)',
+        facts: { isFinal: false },
+      });
+      const known = Buffer.from('\0ops\0correct-horse-battery').toString('base64');
+      expect(inspect(fault, { depth: null })).not.toContain(known);
+    });
+
+    test('is not told when it is no mail server at all', async () => {
+      const fault = await hear((socket) => socket.end('SSH-2.0-OpenSSH_9.2p1\r\n'));
+      expect(inspect(fault, { depth: null })).not.toContain('OpenSSH');
+      expect((fault as Error).message).toContain('no answer in SMTP');
+    });
+
+    test('as its greeting refuses no letter for good', async () => {
+      const fault = await hear((socket) => socket.write('554 5.7.1 your address is listed\r\n'));
+      expect(fault).toMatchObject({ facts: { isFinal: false } });
+      expect((fault as Error).message).toMatch(/^SMTP 554 5\.7\.1 to CONN/);
+    });
   });
 
   describe('a server that trickles', () => {

@@ -97,6 +97,28 @@ test('a run without a sign of life is cancelled, unless it was queued to be trie
   });
 });
 
+test('a clock that leaps makes nobody silent: whoever works is given time for a sign of life', async () => {
+  const [speaks, silent] = [await ops.running('worker-alive'), await ops.running('worker-lost')];
+  await endStaleOpsRuns(database.db, PATIENCE);
+  // By the new time the last look was an hour ago, and so was everything else.
+  await age(speaks, 60);
+  await age(silent, 60);
+  await ops.rows(`UPDATE clock_mark SET silence_looked_at = silence_looked_at - interval '1 hour'`);
+  for (let look = 1; look <= 2; look += 1) {
+    expect(await endStaleOpsRuns(database.db, PATIENCE)).toMatchObject({
+      cancelled: 0,
+      heldUntil: expect.any(Date) as Date,
+    });
+  }
+  await ops.rows(`SELECT ops.heartbeat($1, 'worker-alive')`, speaks);
+  await ops.rows(`UPDATE clock_mark SET silence_held_until = now() - interval '1 second'`);
+  expect(await endStaleOpsRuns(database.db, PATIENCE)).toEqual({ cancelled: 1, requeued: 0 });
+  expect(await ops.run(speaks)).toMatchObject({ status: 'running' });
+  // Held for longer than anybody holds it: by a clock that was put right since.
+  await ops.rows(`UPDATE clock_mark SET silence_held_until = now() + interval '1 year'`);
+  expect(await endStaleOpsRuns(database.db, PATIENCE)).toEqual({ cancelled: 0, requeued: 0 });
+});
+
 test('a run that somebody is just writing to is not silent', async () => {
   const runId = await ops.claimed();
   await age(runId, 6);

@@ -130,6 +130,8 @@ test('anybody else gives the fields of queueOpsRun, with a key of their own if t
       metadata: { note },
       idempotencyKey: 'night-1',
       priority: 3,
+      onStale: 'REQUEUE',
+      maxAttempts: 7,
     });
   const first = await call(body('a'));
   expect(await runOf(first.body.runId)).toMatchObject({
@@ -138,6 +140,9 @@ test('anybody else gives the fields of queueOpsRun, with a key of their own if t
     metadata: { note: 'a' },
   });
   expect((await call(body('b'))).body.runId).toBe(first.body.runId);
+  expect(
+    await app.db.query('SELECT on_stale, max_attempts, priority FROM ops_run WHERE env = $1', ['nightly']),
+  ).toEqual([{ on_stale: 'requeue', max_attempts: 7, priority: 3 }]);
 });
 
 describe('refused, with nothing queued', () => {
@@ -153,6 +158,9 @@ describe('refused, with nothing queued', () => {
     ['a long project', 400, JSON.stringify({ projectId: 'x'.repeat(300) }), {}],
     ['metadata that is a list', 400, '{"metadata": []}', {}],
     ['a fraction as priority', 400, '{"priority": 1.5}', {}],
+    ['a word for a number of attempts', 400, '{"maxAttempts": "many"}', {}],
+    ['no attempt at all', 400, '{"maxAttempts": 0}', {}],
+    ['what nobody does with a stale run', 400, '{"onStale": "IGNORE"}', {}],
     ['another content type', 415, push(), { headers: { 'content-type': 'text/plain' } }],
   ])('%s', async (_what, status, body, how) => {
     const before = await countRows(app.db);

@@ -1,6 +1,9 @@
 // Alerts from the evaluation to the sink's door: told in order, until it is taken, and nobody waits for a sink
 // that does not answer.
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { SMTPServer } from 'smtp-server';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ALERT_SINK_KINDS, openAlertSink } from '../../src/connectors/alert-sink/registry.js';
 import type { AlertSeverity } from '../../src/domain/alert.js';
 import { AlertDelivery, AlertEvaluation } from '../../src/runner/alert-jobs.js';
@@ -276,19 +279,150 @@ describe('a sink that fails', () => {
     const told = receiver.received.map(({ body }) => body.alert.policy);
     expect(told[0]).toBe('THROTTLE_BURST');
     expect(told.slice(1).sort()).toEqual(['CRITICAL_SUCCESS_RATE', 'DLQ_CRITICAL']);
-    for (let tries = 1; tries < 5; tries += 1) {
-      await makeDue();
-      await deliver();
-    }
-    const given = log.entries.filter(({ message }) => message.includes('refuses a notice'));
-    expect(given[0]).toMatchObject({
+    await query('UPDATE alert_notice SET attempts = 9 WHERE NOT urgent');
+    await makeDue();
+    await deliver();
+    const given = () => log.entries.filter(({ message }) => message.includes('refuses a notice'));
+    // It may be mended within the hour.
+    expect(given()).toEqual([]);
+    await query(`UPDATE alert_notice SET created_at = created_at - interval '61 minutes', attempts = 2`);
+    await makeDue();
+    await deliver();
+    // Nor does a clock that leaps over the hour give it up.
+    expect(given()).toEqual([]);
+    await query('UPDATE alert_notice SET attempts = 9 WHERE NOT urgent');
+    await makeDue();
+    await deliver();
+    expect(given()[0]).toMatchObject({
       level: 'error',
-      details: { reason: 'HTTP 422 Unprocessable Entity', attempts: 5 },
+      details: { reason: 'HTTP 422 Unprocessable Entity', attempts: 10 },
     });
-    expect(
-      await query('SELECT 1 FROM alert_notice WHERE attempts >= 5 AND next_attempt_at IS NOT NULL'),
-    ).toEqual([]);
+    expect(await query('SELECT urgent FROM alert_notice WHERE next_attempt_at IS NOT NULL')).toEqual([]);
   });
+
+  test.each([401, 403, 404])(
+    'with %i, as while it is deployed, has nothing given up for days',
+    async (status) => {
+      receiver.answers.set('/deployed', status);
+      await saveSink('/deployed');
+      await fireBurst();
+      await query(`UPDATE alert_notice SET created_at = created_at - interval '1 day', attempts = 90`);
+      await deliver();
+      expect(await query('SELECT next_attempt_at IS NOT NULL AS waits FROM alert_notice')).toEqual([
+        { waits: true },
+      ]);
+    },
+  );
+
+  test('is tried soon after it is saved again, and what is in hand is not tried twice', async () => {
+    receiver.answers.set('/typo', 404);
+    const { id } = await saveSink('/typo');
+    await fireBurst();
+    await query('UPDATE alert_notice SET attempts = 20');
+    await deliver();
+    const save = (path: string) =>
+      saveAlertSink(database.db, secrets, world.home.viewer, ALERT_SINK_KINDS, {
+        id,
+        name: 'typo',
+        kind: 'WEBHOOK',
+        config: { url: receiver.url(path), secret: 'a-secret-of-some-length' },
+        severities: ['WARNING'],
+        enabled: true,
+      });
+    const waitsFor = async () => {
+      const [row] = await query(
+        'SELECT extract(epoch FROM next_attempt_at - now())::float8 AS seconds FROM alert_notice',
+      );
+      return Number(row!['seconds']);
+    };
+    expect(await waitsFor()).toBeGreaterThan(120);
+    await save('/right');
+    expect(await waitsFor()).toBeLessThanOrEqual(61);
+    await query(`UPDATE alert_notice SET next_attempt_at = now() + interval '30 seconds'`);
+    await save('/right');
+    expect(await waitsFor()).toBeGreaterThan(20);
+  });
+});
+
+describe('a letter', () => {
+  const LEAD = 'lead@example.com';
+  const refusals = new Map<string, number>();
+  const letters: string[][] = [];
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onRcptTo: ({ address }, _session, done) => {
+      const responseCode = refusals.get(address);
+      done(responseCode === undefined ? null : Object.assign(new Error('no'), { responseCode }));
+    },
+    onData: (stream, { envelope }, done) => {
+      letters.push(envelope.rcptTo.map(({ address }) => address));
+      stream.resume().on('end', () => done());
+    },
+  });
+  beforeAll(async () => {
+    server.listen(0, '127.0.0.1');
+    await once(server.server, 'listening');
+  });
+  afterAll(() => new Promise<void>((resolve) => server.close(resolve)));
+  beforeEach(async () => {
+    refusals.clear();
+    letters.length = 0;
+    const { port } = server.server.address() as AddressInfo;
+    await saveAlertSink(database.db, secrets, world.home.viewer, ALERT_SINK_KINDS, {
+      id: null,
+      name: 'mail',
+      kind: 'EMAIL',
+      config: { host: '127.0.0.1', port, from: 'r@example.com', to: ['oncall@example.com', LEAD] },
+      severities: ['WARNING'],
+      enabled: true,
+    });
+  });
+
+  test('that one of several refuses for now goes to that one again, and to nobody twice', async () => {
+    refusals.set(LEAD, 450);
+    await fireBurst();
+    await deliver();
+    await makeDue();
+    await deliver();
+    const [sink] = await listAlertSinks(database.db, world.home.viewer);
+    expect(sink).toMatchObject({ waiting: 1, lastDeliveredAt: null });
+    expect(sink!.lastError).toContain(LEAD);
+    refusals.clear();
+    await makeDue();
+    await deliver();
+    expect(letters).toEqual([['oncall@example.com'], [LEAD]]);
+    expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
+      { waiting: 0, lastError: null, lastDeliveredAt: expect.any(Date) as Date },
+    ]);
+  });
+
+  test('that one of several refuses for good is taken, and the sink and the log say by whom not', async () => {
+    refusals.set(LEAD, 550);
+    await fireBurst();
+    await deliver();
+    const reason = `${LEAD}: SMTP 550 to RCPT TO (EENVELOPE)`;
+    expect(await listAlertSinks(database.db, world.home.viewer)).toMatchObject([
+      { waiting: 0, lastError: reason, lastDeliveredAt: expect.any(Date) as Date },
+    ]);
+    expect(log.entries.at(-1)).toMatchObject({ level: 'warn', details: { reason } });
+  });
+});
+
+test('what was taken is not told again because the database was away for a moment', async () => {
+  await saveSink('/once');
+  await query(`
+    CREATE SEQUENCE hiccup;
+    CREATE FUNCTION hiccup() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF nextval('hiccup') = 1 THEN RAISE 'away'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER hiccup BEFORE UPDATE ON alert_notice FOR EACH ROW
+      WHEN (NEW.delivered_at IS NOT NULL) EXECUTE FUNCTION hiccup()`);
+  await fireBurst();
+  await deliver();
+  expect(receiver.received).toHaveLength(1);
+  expect(await query('SELECT attempts, next_attempt_at, error FROM alert_notice')).toEqual([
+    { attempts: 1, next_attempt_at: null, error: null },
+  ]);
 });
 
 test('two deliverers never tell the same thing twice', async () => {

@@ -112,6 +112,40 @@ test('a pipeline run, and an ops run whose worker fell silent', async () => {
   ]);
 });
 
+test('what alert sinks and webhooks are still to be sent', async () => {
+  const sink = `INSERT INTO alert_sink (id, tenant_id, name, kind, severities)
+    VALUES (gen_random_uuid(), 'default', 's', 'WEBHOOK', '{WARNING}') RETURNING id`;
+  const [{ id: sinkId }] = (await query(sink)) as [{ id: string }];
+  await query(`INSERT INTO alert_notice (tenant_id, sink_id, event) VALUES ('default', $1, 'TEST')`, [
+    sinkId,
+  ]);
+  const soon = `now() + interval '10 seconds'`;
+  await query(
+    `INSERT INTO webhook_endpoint (id, tenant_id, name, kinds, event_types, next_attempt_at, ping_at)
+     VALUES (gen_random_uuid(), 'default', 'w', '{RULE}', '{*}', ${soon}, ${soon})`,
+  );
+  const { id } = await makeQueuedRun(database.db, world.home);
+  await query(
+    `INSERT INTO webhook_cursor (endpoint_id, run_id, waiting_since, next_attempt_at, lease_until)
+     SELECT id, $1, now(), ${soon}, ${soon} FROM webhook_endpoint`,
+    [id],
+  );
+  await putClockBack('30 minutes', {
+    alert_notice: ['next_attempt_at'],
+    webhook_endpoint: ['next_attempt_at', 'ping_at'],
+    webhook_cursor: ['next_attempt_at', 'lease_until'],
+  });
+  await watch();
+  const late = `> now() + interval '1 minute'`;
+  expect(
+    await query(
+      `SELECT (SELECT bool_or(next_attempt_at ${late}) FROM alert_notice) AS notice,
+         (SELECT bool_or(next_attempt_at ${late} OR ping_at ${late}) FROM webhook_endpoint) AS endpoint,
+         (SELECT bool_or(next_attempt_at ${late} OR lease_until ${late}) FROM webhook_cursor) AS cursor`,
+    ),
+  ).toEqual([{ notice: false, endpoint: false, cursor: false }]);
+});
+
 test('what people have set, and what was set by the right clock, stays', async () => {
   const { id } = await makeQueuedRun(database.db, world.home);
   await query(

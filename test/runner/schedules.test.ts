@@ -4,10 +4,14 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ScheduleRequest } from '../../src/domain/schedule.js';
 import { Schedules } from '../../src/runner/schedules.js';
 import { importCatalogItems } from '../../src/store/catalog-item.js';
+import { saveGuardrails } from '../../src/store/guardrail.js';
 import { savePricingRule } from '../../src/store/pricing-rule.js';
+import { findRuleRun } from '../../src/store/rule-run-row.js';
+import { queueRuleRun } from '../../src/store/rule-run.js';
 import {
   listSchedules,
   saveSchedule,
+  upcomingTimes,
   type ScheduleInput,
   type ScheduleRow,
 } from '../../src/store/schedule.js';
@@ -160,6 +164,80 @@ describe('ticks that were missed', () => {
     expect((await only()).nextAt!.getTime()).toBeGreaterThan(Date.now());
     expect(log.entries.at(-1)?.message).toBe('a missed tick was passed over');
   });
+
+  test('were not, where the run was made before whoever made it was cut short', async () => {
+    await save({ missed: 'ONCE' });
+    await makeDue(60);
+    await work();
+    const { lastRunId } = await only();
+    await query(`UPDATE schedule SET missed = 'SKIP', next_at = last_at, last_run_id = NULL`);
+    await work();
+    expect(await ruleRuns()).toHaveLength(1);
+    expect((await only()).lastRunId).toBe(lastRunId);
+  });
+});
+
+describe('a run that is not seen before it is queued', () => {
+  test('is of one state of the catalog, whatever is written meanwhile', async () => {
+    await save();
+    await makeDue();
+    const gate = await connect(database.url);
+    await gate.query('SELECT pg_advisory_lock(1)');
+    await query(`
+      CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$;
+      CREATE TRIGGER wait_long BEFORE INSERT ON rule_run FOR EACH ROW EXECUTE FUNCTION wait_long()`);
+    const working = work();
+    await until(
+      () => query(`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`),
+      (waits) => waits.length > 0,
+    );
+    await query(`UPDATE catalog_item SET title = 'Another'`);
+    await gate.end();
+    await working;
+    expect(await ruleRuns()).toMatchObject([{ status: 'QUEUED' }]);
+    expect((await only()).lastError).toBeNull();
+  });
+
+  test('waits for a person when it is beyond the guardrails; the next one takes its place', async () => {
+    const { viewer } = world.home;
+    await save({ missed: 'ONCE' });
+    await saveGuardrails(database.db, viewer, { maxTargets: 0, maxChangePercent: null });
+    const tick = async (minutesAgo: number) => {
+      await makeDue(minutesAgo);
+      await work();
+      return only();
+    };
+    const first = await tick(1);
+    expect(first.lastError).toMatch(/guardrails/);
+    expect(await query('SELECT id, status FROM rule_run')).toEqual([
+      { id: first.lastRunId, status: 'PREVIEW' },
+    ]);
+    expect(log.entries.at(-1)?.message).toBe('a schedule made a run that waits to be confirmed');
+    const second = await tick(0);
+    expect(second.lastRunId).not.toBe(first.lastRunId);
+    expect((await ruleRuns()).map(({ status }) => status)).toEqual(['CANCELLED', 'PREVIEW']);
+    // Cut short before the schedule was moved on: heard again, of the same run.
+    await query('UPDATE schedule SET next_at = last_at, last_run_id = NULL, last_error = NULL');
+    await work();
+    expect(await only()).toMatchObject({ lastRunId: second.lastRunId, lastError: second.lastError });
+    const { preview } = (await findRuleRun(database.db, viewer, second.lastRunId!))!;
+    const confirm = (preview as { hash: string }).hash;
+    await queueRuleRun(database.db, viewer, { runId: second.lastRunId!, idempotencyKey: null, confirm });
+    await saveGuardrails(database.db, viewer, { maxTargets: 10, maxChangePercent: null });
+    await query(`UPDATE schedule SET next_at = date_trunc('minute', now()) - interval '30 seconds'`);
+    await work();
+    expect((await ruleRuns()).map(({ status }) => status)).toEqual(['CANCELLED', 'QUEUED', 'QUEUED']);
+  });
+
+  test('without a target is not made at all', async () => {
+    await query('UPDATE catalog_item SET deleted_at = now()');
+    await save();
+    await makeDue();
+    await work();
+    expect(await ruleRuns()).toEqual([]);
+    expect((await only()).lastError).toMatch(/no targets/);
+  });
 });
 
 describe('trouble', () => {
@@ -189,6 +267,27 @@ describe('trouble', () => {
     expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
     expect(log.entries.filter(({ level }) => level === 'error')).toHaveLength(1);
     expect(await query('SELECT name FROM schedule WHERE next_at <= now()')).toEqual([{ name: 'breaks' }]);
+  });
+
+  test('one in a time zone that this server does not know waits, and says so; the others are worked', async () => {
+    await save({ name: 'lost' });
+    await save({ name: 'works' });
+    await makeDue();
+    await query(`UPDATE schedule SET time_zone = 'Mars/Olympus' WHERE name = 'lost'`);
+    await work();
+    await work();
+    expect(await ruleRuns()).toMatchObject([{ actor: 'schedule:works' }]);
+    const [lost] = await listSchedules(database.db, world.home.viewer);
+    expect(lost).toMatchObject({
+      name: 'lost',
+      lastError: expect.stringContaining('Mars/Olympus') as string,
+    });
+    expect(upcomingTimes(lost!, 5)).toEqual([lost!.nextAt]);
+    expect(log.entries.filter(({ level }) => level !== 'info')).toMatchObject([{ level: 'warn' }]);
+    // As with a server beside it that knows the zone.
+    await query(`UPDATE schedule SET time_zone = 'UTC' WHERE name = 'lost'`);
+    await work();
+    expect(await ruleRuns()).toHaveLength(2);
   });
 
   test('one whose run takes long keeps no other waiting, nor makes it late', async () => {

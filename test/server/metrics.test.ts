@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { opsRunMachine } from '../../src/domain/ops-run.js';
 import { partitionMachine } from '../../src/domain/partition.js';
+import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import type { Viewer } from '../../src/domain/viewer.js';
 import { AppError } from '../../src/errors.js';
 import type { Credentials } from '../../src/server/auth.js';
@@ -136,7 +137,9 @@ describe('facts of the database', () => {
     await recordHeartbeats(db, home, [{ id: 'w2', state: 'IDLE', activeLeases: 0 }]);
     await db.query(`UPDATE worker SET heartbeat_at = heartbeat_at - interval '1 minute' WHERE id = 'w2'`);
     await db.query(
-      `UPDATE channel SET circuit = 'OPEN', circuit_open_until = now() WHERE tenant_id = 'other'`,
+      // One whose rest is over is tried by the next batch, of which there may be none.
+      `UPDATE channel SET circuit = 'OPEN',
+         circuit_open_until = now() + CASE tenant_id WHEN 'other' THEN 1 ELSE -1 END * interval '1 minute'`,
     );
     const samples = await read(makeMetrics());
     expect(samples.get('runledger_partitions{status="running"}')).toBe(1);
@@ -148,6 +151,39 @@ describe('facts of the database', () => {
     expect(samples.get('runledger_workers{state="PROCESSING"}')).toBe(1);
     expect(samples.get('runledger_workers{state="IDLE"}')).toBe(0);
     expect(samples.get('runledger_channels{circuit="OPEN"}')).toBe(1);
+    expect(samples.get('runledger_channels{circuit="HALF_OPEN"}')).toBe(1);
+  });
+
+  test('what waits of pipelines: partitions also between two pages, and runs to plan or to consolidate', async () => {
+    const { db } = database;
+    const waits = async () => {
+      const { queues } = await readFacts(db);
+      const { depth, leased } = queues.find(({ kind }) => kind === 'PIPELINE')!;
+      return { depth, leased };
+    };
+    const before = await waits();
+    const expectMore = async (depth: number, leased: number) =>
+      expect(await waits()).toEqual({ depth: before.depth + depth, leased: before.leased + leased });
+    await makeRowIn(db, world.home, pipelineRunMachine, 'CREATED');
+    await makeRowIn(db, world.home, pipelineRunMachine, 'CONSOLIDATING');
+    await expectMore(2, 0);
+    const part = await makeRowIn(db, world.home, partitionMachine, 'running');
+    await db.query(`UPDATE run_metadata SET status = 'WORKERS_RUNNING' WHERE run_id = $1`, [part.runId]);
+    await expectMore(3, 0);
+    await db.query(
+      `UPDATE worker_runs SET lease_owner = 'w', lease_until = now() + interval '1 minute', lease_epoch = 1 WHERE id = $1`,
+      [part.id],
+    );
+    await expectMore(2, 1);
+    // What others drive by SQL is theirs to know.
+    await db.query(
+      `UPDATE worker_runs SET lease_owner = NULL, lease_until = NULL, lease_epoch = NULL WHERE id = $1`,
+      [part.id],
+    );
+    await db.query(`UPDATE source SET kind = 'external' WHERE tenant_id = 'default'`);
+    const { depth } = await waits();
+    await db.query(`UPDATE source SET kind = 'http' WHERE tenant_id = 'default'`);
+    expect(depth).toBe(0);
   });
 
   test('alerts that fire, and what sinks are still to be told', async () => {

@@ -3,10 +3,11 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import type { Settlement } from '../../src/domain/rule-target.js';
-import { evaluateAlerts, listAlerts } from '../../src/store/alert.js';
+import { evaluateAlerts, forgetOldAlerts, listAlerts } from '../../src/store/alert.js';
 import { listPolicies, savePolicy, type PolicyInput } from '../../src/store/alert-policy.js';
 import type { Database } from '../../src/store/db.js';
 import { claimTargets } from '../../src/store/claim.js';
+import { rollBackRuleRun } from '../../src/store/roll-back.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
 import { until } from '../support/app.js';
 import { connect, createTestDatabase, type TestDatabase } from '../support/database.js';
@@ -118,6 +119,56 @@ describe('dead letters', () => {
     expect(await evaluate()).toEqual(['fire default DLQ_BACKLOG']);
     await endRun(world.home, 2000, 50);
     expect(await evaluate()).toEqual(['fire default DLQ_CRITICAL']);
+  });
+
+  test('that nobody can retry any more are no backlog', async () => {
+    const runId = await endRun(world.home, 2000, 51);
+    expect(await evaluate()).toEqual(['fire default DLQ_BACKLOG']);
+    await query('UPDATE rule_run SET auto_revert_at = finished_at WHERE id = $1', [runId]);
+    expect(await evaluate()).toEqual(['resolve default DLQ_BACKLOG']);
+    await query('UPDATE rule_run SET auto_revert_at = NULL WHERE id = $1', [runId]);
+    await query('DELETE FROM alert');
+    expect(await evaluate()).toEqual(['fire default DLQ_BACKLOG']);
+    const request = { runId, idempotencyKey: null, targetIds: null, onConflict: 'SKIP' } as const;
+    await rollBackRuleRun(database.db, world.home.viewer, request);
+    expect(await evaluate()).toEqual(['resolve default DLQ_BACKLOG']);
+  });
+});
+
+describe('what resolved long ago', () => {
+  const alerts = () => query('SELECT policy FROM alert ORDER BY policy');
+  const age = (days: number) =>
+    query(
+      `UPDATE alert SET fired_at = fired_at - $1 * interval '1 day', resolved_at = resolved_at - $1 * interval '1 day'`,
+      [days],
+    );
+
+  beforeEach(async () => {
+    await query(`INSERT INTO alert_sink (id, tenant_id, name, kind, severities)
+      VALUES (gen_random_uuid(), 'default', 's', 'WEBHOOK', '{WARNING}')`);
+    await throttle('default', 4);
+    await evaluate();
+    await query(`UPDATE channel_throttle SET at = at - interval '10 minutes'`);
+    expect(await evaluate()).toEqual(['resolve default THROTTLE_BURST']);
+    await age(91);
+  });
+
+  test('is forgotten, but not before it is told', async () => {
+    await forgetOldAlerts(database.db);
+    expect(await alerts()).toHaveLength(1);
+    await query('UPDATE alert_notice SET next_attempt_at = NULL');
+    await forgetOldAlerts(database.db);
+    expect(await alerts()).toEqual([]);
+  });
+
+  test('is not what a clock that leaps makes look old', async () => {
+    await query('UPDATE alert_notice SET next_attempt_at = NULL');
+    // The last look was before the leap.
+    await query(`INSERT INTO retention_clock (seen_at) VALUES (now() - interval '91 days')
+      ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, held_until = NULL`);
+    await forgetOldAlerts(database.db);
+    await forgetOldAlerts(database.db);
+    expect(await alerts()).toHaveLength(1);
   });
 });
 

@@ -272,6 +272,16 @@ const OPS: Damage[] = [
     what: 'has ended and goes on',
     sql: 'UPDATE ops_run SET finished_at = now() WHERE id = $1',
   },
+  {
+    invariant: 'ops_run_times',
+    what: 'has ended before it was started',
+    sql: `UPDATE ops_run SET status = 'success', finished_at = started_at - interval '1 minute' WHERE id = $1`,
+  },
+  {
+    invariant: 'ops_run_times',
+    what: 'was cancelled before it was queued',
+    sql: `UPDATE ops_run SET status = 'cancelled', started_at = NULL, finished_at = queued_at - interval '1 minute' WHERE id = $1`,
+  },
 ];
 
 const PRUNED: Damage[] = [

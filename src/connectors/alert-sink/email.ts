@@ -1,9 +1,10 @@
 // Alerts by e-mail, over SMTP. The connection is encrypted unless it stays on this machine.
 
-import { createTransport } from 'nodemailer';
+import { createTransport, type SendMailOptions } from 'nodemailer';
 import { z } from 'zod';
 import { Deadline } from '../deadline.js';
-import { headlineOf, SEND_TIMEOUT_MS, type AlertSink, type Notice } from './sink.js';
+import { headlineOf, NotTaken, SEND_TIMEOUT_MS, type AlertSink, type Notice } from './sink.js';
+import { describeSmtpFailure, isLetterRefused, type SmtpFailure } from './smtp-failure.js';
 
 const MAX_RECIPIENTS = 20;
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost']);
@@ -30,9 +31,22 @@ export class EmailSink implements AlertSink {
     private readonly timeoutMs = SEND_TIMEOUT_MS,
   ) {}
 
-  async send(notice: Notice, signal: AbortSignal): Promise<void> {
+  /** To those who have not taken it yet: one mailbox that is full does not fill the others. */
+  async send(notice: Notice, signal: AbortSignal): Promise<string | null> {
     signal.throwIfAborted();
-    const { host, port, secure, user, password, from, to } = this.settings;
+    const { from, to } = this.settings;
+    const open = to.filter((address) => !notice.takenBy.includes(address));
+    if (open.length === 0) return null;
+    const letter = { from, to, envelope: { from, to: open }, ...letterOf(notice) };
+    const failures = await this.#post(letter, signal);
+    const refused = new Set(failures.map(({ recipient = '' }) => recipient.toLowerCase()));
+    const takenBy = open.filter((address) => !refused.has(address.toLowerCase()));
+    return judge(failures, takenBy, notice.takenBy.length + takenBy.length > 0);
+  }
+
+  /** Why some of the addresses were refused. */
+  async #post(letter: SendMailOptions, signal: AbortSignal): Promise<readonly SmtpFailure[]> {
+    const { host, port, secure, user, password } = this.settings;
     const transport = createTransport({
       host,
       port,
@@ -46,15 +60,31 @@ export class EmailSink implements AlertSink {
     // The timeouts above are between two bytes; a server that trickles would outlast them all.
     const deadline = new Deadline(this.timeoutMs, signal);
     try {
-      await transport.sendMail({ from, to, ...letterOf(notice), signal: deadline.signal });
+      return (await transport.sendMail({ ...letter, signal: deadline.signal })).rejectedErrors ?? [];
     } catch (error) {
       if (deadline.expired) throw new Error(`not taken within ${this.timeoutMs} ms`, { cause: error });
-      throw error;
+      const failure = error as SmtpFailure;
+      if (failure.rejectedErrors?.length) return failure.rejectedErrors;
+      const isFinal = isLetterRefused(failure);
+      throw new NotTaken(describeSmtpFailure(failure), { isFinal, takenBy: [] });
     } finally {
       deadline.clear();
       transport.close();
     }
   }
+}
+
+/** It is taken when whoever has not taken it never will, and somebody has. */
+function judge(
+  failures: readonly SmtpFailure[],
+  takenBy: readonly string[],
+  isWithSomebody: boolean,
+): string | null {
+  if (failures.length === 0) return null;
+  const isFinal = failures.every(isLetterRefused);
+  const reasons = failures.map((failure) => `${failure.recipient}: ${describeSmtpFailure(failure)}`);
+  if (isFinal && isWithSomebody) return reasons.join('; ');
+  throw new NotTaken(reasons.join('; '), { isFinal, takenBy });
 }
 
 function letterOf(notice: Notice): {

@@ -2,6 +2,7 @@
 // under the alert's id.
 
 import { z } from 'zod';
+import type { AlertEvent } from '../../domain/alert.js';
 import { postSigned } from '../signed-post.js';
 import { GUARDED_URL } from '../settings.js';
 import { headlineOf, SEND_TIMEOUT_MS, type AlertSink, type Notice } from './sink.js';
@@ -18,9 +19,16 @@ const MAX_SUMMARY_LENGTH = 1024;
 export class PagerDutySink implements AlertSink {
   constructor(private readonly settings: z.infer<typeof PAGERDUTY_SETTINGS>) {}
 
-  send(notice: Notice, signal: AbortSignal): Promise<void> {
+  async send(notice: Notice, signal: AbortSignal): Promise<null> {
+    await this.#post(notice, notice.event, signal);
+    // The incident of a test ends with the test: nothing else would ever end it.
+    if (notice.event === 'TEST') await this.#post(notice, 'RESOLVED', signal);
+    return null;
+  }
+
+  #post(notice: Notice, event: AlertEvent, signal: AbortSignal): Promise<void> {
     const { url, routingKey } = this.settings;
-    const body = { routing_key: routingKey, ...eventOf(notice) };
+    const body = { routing_key: routingKey, ...eventOf({ ...notice, event }) };
     return postSigned({ url, secrets: [], deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
   }
 }

@@ -21,27 +21,46 @@ export interface Notice {
   readonly threshold: number;
   readonly firedAt: Date;
   readonly resolvedAt: Date | null;
+  /** Whoever of a sink's several addresses has it by an earlier try. */
+  readonly takenBy: readonly string[];
 }
 
 export interface AlertSink {
-  /** Resolves when it was taken; rejects with the reason when not. It never outlasts its timeout by much. */
-  send(notice: Notice, signal: AbortSignal): Promise<void>;
+  /**
+   * Resolves when it was taken, with what is to be known all the same; rejects with the reason when not. It never
+   * outlasts its timeouts by much.
+   */
+  send(notice: Notice, signal: AbortSignal): Promise<string | null>;
+}
+
+/** Not taken, or not by everybody yet. */
+export class NotTaken extends Error {
+  constructor(
+    message: string,
+    readonly facts: {
+      /** The sink has said that it will never take it. */
+      readonly isFinal: boolean;
+      /** The addresses that have taken it now. */
+      readonly takenBy: readonly string[];
+    },
+  ) {
+    super(message);
+    this.name = 'NotTaken';
+  }
 }
 
 /** How long a sink may take. */
 export const SEND_TIMEOUT_MS = 10_000;
 
-/** Not yet, rather than never. */
-const PATIENT_STATUSES: ReadonlySet<number> = new Set([408, 425, 429]);
+/** Not yet, rather than never: a password that was changed, an address that is being deployed. */
+const PATIENT_STATUSES: ReadonlySet<number> = new Set([401, 403, 404, 408, 425, 429]);
 
-/** Whether a sink has said that it will never take it: a 4xx of HTTP, a 5xx of SMTP. */
+/** Whether a sink has said that it will never take it. */
 export function isRefusedForGood(error: unknown): boolean {
-  if (error instanceof AppError) {
-    const { status = 0 } = (error.details ?? {}) as Partial<RefusedPost>;
-    return status >= 400 && status < 500 && !PATIENT_STATUSES.has(status);
-  }
-  const { responseCode = 0 } = error as { readonly responseCode?: number };
-  return responseCode >= 500 && responseCode < 600;
+  if (error instanceof NotTaken) return error.facts.isFinal;
+  if (!(error instanceof AppError)) return false;
+  const { status = 0 } = (error.details ?? {}) as Partial<RefusedPost>;
+  return status >= 400 && status < 500 && !PATIENT_STATUSES.has(status);
 }
 
 /** "[FIRED] Low success rate: …", as a subject line or a chat message. */

@@ -18,16 +18,17 @@ const ALL_WELL = '#2eb886';
 export class WebhookSink implements AlertSink {
   constructor(private readonly settings: z.infer<typeof WEBHOOK_SETTINGS>) {}
 
-  send(notice: Notice, signal: AbortSignal): Promise<void> {
+  async send(notice: Notice, signal: AbortSignal): Promise<null> {
     const { url, secret } = this.settings;
     const secrets = secret === undefined ? [] : [secret];
     const body = bodyOf(notice);
-    return postSigned({ url, secrets, deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
+    await postSigned({ url, secrets, deliveryId: notice.id, body, timeoutMs: SEND_TIMEOUT_MS }, signal);
+    return null;
   }
 }
 
 function bodyOf(notice: Notice): object {
-  const { id: _, advice, firedAt, ...alert } = notice;
+  const { id: _, takenBy: __, advice, firedAt, ...alert } = notice;
   const color = notice.event === 'FIRED' ? COLOURS[notice.severity] : ALL_WELL;
   return {
     text: headlineOf(notice),
