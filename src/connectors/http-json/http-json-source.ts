@@ -133,6 +133,8 @@ export class HttpJsonSource implements Source {
     const { paging } = this.#settings;
     if (paging.kind === 'offset') return null;
     const next = readPath(json, paging.next);
+    // An empty text says that there is none, as null does.
+    if (next === '') return null;
     return typeof next === 'string' || typeof next === 'number' ? String(next) : null;
   }
 

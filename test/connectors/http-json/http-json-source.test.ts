@@ -74,6 +74,18 @@ test('by cursor: one range, from cursor to cursor', async () => {
   expect(new Set(records.map(({ externalId }) => externalId)).size).toBe(100);
 });
 
+test.each([
+  ['null', { next: null }],
+  ['an empty text', { next: '' }],
+  ['nothing', {}],
+])('by cursor: %s where the next one would be is the end', async (_, last) => {
+  const url = await serve((query) =>
+    query.get('cursor') === 'b' ? { items: [{ id: 2 }], ...last } : { items: [{ id: 1 }], next: 'b' },
+  );
+  const source = open('http-json', { url, paging: { kind: 'cursor' } });
+  expect(await readIds(source)).toEqual(['1', '2']);
+});
+
 test('maps a record by its fields', async () => {
   const source = open('http-json', { url: sandbox.feedUrl('map', 'items', { size: 1 }), ...BY_OFFSET });
   const { records } = await readRange(source, (await planOf(source)).ranges[0]!);
