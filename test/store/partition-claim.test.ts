@@ -96,6 +96,27 @@ describe('a claim', () => {
     expect((await claim()).runId).toBe(small);
   });
 
+  test('waits for the disk where it writes the ledger: with the first page of a partition', async () => {
+    await plannedRun();
+    await world.db.query('CREATE TABLE commits (id serial, waits boolean)');
+    // The servers of tests wait for no disk: what tells is whether the transaction has set it.
+    await world.db.query(
+      `CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         INSERT INTO public.commits (waits)
+           SELECT source <> 'session' FROM pg_settings WHERE name = 'synchronous_commit';
+         RETURN NULL; END $$`,
+    );
+    await world.db.query(
+      'CREATE TRIGGER note_commit AFTER UPDATE ON worker_runs EXECUTE FUNCTION note_commit()',
+    );
+    await releasePage(world.db, await claim());
+    await claim();
+    const rows = await world.db.query('SELECT waits FROM commits ORDER BY id');
+    await world.db.query('DROP FUNCTION note_commit CASCADE');
+    await world.db.query('DROP TABLE commits');
+    expect(rows).toEqual([{ waits: true }, { waits: true }, { waits: false }]);
+  });
+
   test('waits for what is to be delivered later', async () => {
     await plannedRun();
     const claimed = await claim();
