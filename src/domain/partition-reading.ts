@@ -183,7 +183,9 @@ export interface RangeCount {
 export interface PartitionEnd {
   /** Records that the source counted and did not give. */
   readonly missing: number;
-  /** Why too many of those that it counted at first are; null when they are not. */
+  /** Of those, the ones that it counted at first: the watermark would pass over them. */
+  readonly lacking: number;
+  /** Why those are too many; null when they are not. */
   readonly fault: string | null;
 }
 
@@ -202,7 +204,9 @@ export function judgeEnd({
   const given = Math.max(0, isFixed ? position : position - duplicated);
   const missing = Math.max(0, (total ?? 0) - given);
   const expected = Math.min(total ?? 0, planned ?? Infinity);
+  const lacking = Math.max(0, expected - given);
   const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor(expected * TOLERATED_MISSING.share));
-  if (expected - given <= tolerated) return { missing, fault: null };
-  return { missing, fault: `the source counts ${expected} records and gave ${given} different ones` };
+  const fault =
+    lacking <= tolerated ? null : `the source counts ${expected} records and gave ${given} different ones`;
+  return { missing, lacking, fault };
 }

@@ -161,7 +161,7 @@ async function movePartition(
       rejected.length,
       duplicated,
       end?.missing ?? 0,
-      JSON.stringify(reading),
+      JSON.stringify(end === null ? reading : { ...reading, lacking: end.lacking }),
     ]),
   );
 }
