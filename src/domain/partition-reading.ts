@@ -15,6 +15,8 @@ export interface Reading {
   readonly lookback: number;
   /** What the source counted with the page before; null before the first, and when it counts nothing. */
   readonly counted: number | null;
+  /** So many records went away from what is counted while it was read. */
+  readonly left: number;
   /** Of the page before; null when any page may follow. */
   readonly fingerprint: string | null;
 }
@@ -25,6 +27,7 @@ export const FIRST_READING: Reading = {
   rereadTo: 0,
   lookback: 0,
   counted: null,
+  left: 0,
   fingerprint: null,
 };
 
@@ -63,9 +66,9 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
   const position = positionOf(place);
   const readTo = Math.max(reading.readTo, position);
   const rereadTo = Math.max(reading.rereadTo, position);
-  const drop = reading.counted === null || page.counted === null ? 0 : reading.counted - page.counted;
-  const sureTo = Math.max(-lead, readTo - Math.max(0, drop));
-  const counted = page.counted ?? reading.counted;
+  const drop = Math.max(0, (reading.counted ?? 0) - (page.counted ?? Infinity));
+  const sureTo = Math.max(-lead, readTo - drop);
+  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop };
   if (position > sureTo) {
     const lookback = Math.min(Math.floor(limit / 2), 2 * Math.max(reading.lookback, drop));
     const by = position - Math.max(-lead, sureTo - lookback);
@@ -74,7 +77,7 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
     return {
       kind: 'retreat',
       by,
-      reading: { goneBack, readTo: sureTo, rereadTo, lookback, counted, fingerprint: null },
+      reading: { goneBack, readTo: sureTo, rereadTo, lookback, ...counts, fingerprint: null },
     };
   }
   const end = position + page.passed;
@@ -87,7 +90,7 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
       readTo: Math.max(sureTo, end),
       rereadTo: Math.max(rereadTo, end),
       lookback: reading.lookback,
-      counted,
+      ...counts,
       fingerprint: page.fingerprint,
     },
   };
