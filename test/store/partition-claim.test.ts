@@ -19,7 +19,7 @@ import {
   type ReadPage,
 } from '../../src/store/partition-settle.js';
 import { claimPlan, recoverPlans, releasePlan, settlePlan } from '../../src/store/pipeline-plan.js';
-import { cancelPipelineRun } from '../../src/store/pipeline-run-control.js';
+import { cancelPipelineRun, retryFailedPartitions } from '../../src/store/pipeline-run-control.js';
 import { FeedWorld, type TestFeed } from '../support/feed-world.js';
 
 let world: FeedWorld;
@@ -179,12 +179,25 @@ describe('a page', () => {
     expect(await claim('w2')).toMatchObject({ offset: 60 });
   });
 
-  test('of a partition that somebody completed is skipped', async () => {
+  test('of a partition that somebody completed is skipped; nobody can read it on, so it fails', async () => {
     const id = await plannedRun();
+    await settle(await claim());
     const claimed = await claim();
     await world.db.query('UPDATE partition_progress SET completed = true WHERE run_id = $1', [id]);
     expect(await settle(claimed)).toBe('skipped');
-    expect(await rawCount()).toBe(0);
+    expect(await rawCount()).toBe(30);
+    expect(await claimPage(world.db, { workerId: 'w2', leaseMs: HOUR })).toBeNull();
+    expect((await world.partitions(id))[0]).toMatchObject({
+      status: 'failed',
+      errorMessage: 'its progress was completed by somebody else',
+    });
+    expect(await world.find(id)).toMatchObject({ status: 'FAILED', failedWorkers: 1 });
+    await world.expectSound(id);
+    // A person may have it read on from there.
+    await retryFailedPartitions(world.db, world.viewer, { runId: id, idempotencyKey: null });
+    expect(await settle(await claim(), { isLast: true })).toBe('settled');
+    expect(await world.find(id)).toMatchObject({ status: 'CONSOLIDATING' });
+    await world.expectSound(id);
   });
 
   test('that is the last ends the partition, and with the last of them the reading', async () => {
