@@ -107,7 +107,7 @@ export interface PartitionReading {
   readonly limit: number;
   /** The furthest that the position can be below 0. */
   readonly lead: number;
-  readonly reading: Pick<Reading, 'goneBack' | 'fingerprint'>;
+  readonly reading: Pick<Reading, 'goneBack'>;
 }
 
 const TOLERATED_PAGES = 10;
@@ -118,13 +118,12 @@ export const MAX_UNCOUNTED = 10_000_000;
 /** Why reading on would never end; null while there is no sign of it. */
 export function findEndlessness(partition: PartitionReading): string | null {
   const { position, duplicated, total, limit, lead, reading } = partition;
-  const { goneBack, fingerprint } = reading;
+  const { goneBack } = reading;
   const tolerated = TOLERATED_PAGES * limit;
   if (duplicated > tolerated && duplicated > position - duplicated) {
     return `the source repeats itself: ${duplicated} of the ${position} records it gave had been read before`;
   }
-  // Pages without a fingerprint are of something that is sure to end, however long it is.
-  if (total === null && fingerprint !== null && position >= MAX_UNCOUNTED) {
+  if (total === null && position >= MAX_UNCOUNTED) {
     return `the source does not end: it counts nothing and has given ${position} records`;
   }
   if (total !== null && position > 2 * total + tolerated) {

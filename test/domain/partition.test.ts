@@ -30,11 +30,10 @@ describe('the next delivery', () => {
 
 describe('a source without end', () => {
   test('that counts nothing is read up to a limit', () => {
-    const reading = { ...FIRST_READING, fingerprint: 'a' };
-    expect(findEndlessness({ ...READING, reading, position: MAX_UNCOUNTED - 1 })).toBeNull();
-    expect(findEndlessness({ ...READING, reading, position: MAX_UNCOUNTED })).toContain('does not end');
-    // A file, which is as long as it is.
-    expect(findEndlessness({ ...READING, position: MAX_UNCOUNTED })).toBeNull();
+    expect(findEndlessness({ ...READING, position: MAX_UNCOUNTED - 1 })).toBeNull();
+    expect(findEndlessness({ ...READING, position: MAX_UNCOUNTED })).toContain('does not end');
+    // A file on disk, which was counted.
+    expect(findEndlessness({ ...READING, total: MAX_UNCOUNTED, position: MAX_UNCOUNTED })).toBeNull();
   });
 
   test('is not one that goes far back into what lies before', () => {
