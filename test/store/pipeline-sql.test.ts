@@ -2,6 +2,7 @@
 // print, asked of real runs, and rows that somebody else's scheduler and workers write by SQL.
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readFacts } from '../../src/store/facts.js';
 import type { PipelineRunRow } from '../../src/store/pipeline-run.js';
 import { FeedWorld } from '../support/feed-world.js';
 import { sqlFaultOf } from './rows.js';
@@ -186,7 +187,17 @@ describe('the monitoring queries', () => {
       reading.id,
     );
     expect(await ask(stuck)).toMatchObject([{ run_id: reading.id, partition_id: 'partition-1' }]);
-    expect((await world.partitions(reading.id)).map((partition) => partition.stuck)).toEqual([false, true]);
+    const stuckOnes = async () => (await world.partitions(reading.id)).map((partition) => partition.stuck);
+    // It was not begun: while the other is read it waits its turn.
+    expect(await stuckOnes()).toEqual([false, false]);
+    expect((await readFacts(world.db)).stuckPartitions).toBe(0);
+    await ask(
+      `UPDATE partition_progress SET updated_at = NOW() - INTERVAL '11 minutes' WHERE run_id = $1`,
+      reading.id,
+    );
+    expect(await stuckOnes()).toEqual([true, true]);
+    expect((await readFacts(world.db)).stuckPartitions).toBe(2);
+    expect((await readFacts(world.db, { stuckMs: 720_000 })).stuckPartitions).toBe(0);
     const open = await ask(
       `SELECT rm.run_id, rm.completed_workers, rm.expected_workers, rm.failed_workers FROM run_metadata rm
        WHERE rm.completed_at IS NULL`,
