@@ -106,6 +106,9 @@ export const EXTERNAL_SOURCE_KIND = 'external';
 /** Raw items that one transaction consolidates. */
 export const CONSOLIDATION_BATCH = 2_000;
 
+/** Fewer when they are so heavy: a process has several batches in memory. */
+export const CONSOLIDATION_BYTES = 16 * 1024 * 1024;
+
 /** Batches that may break in a row before the run fails. */
 export const MAX_CONSOLIDATION_ATTEMPTS = 3;
 
