@@ -6,6 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import type { Viewer } from '../src/domain/viewer.js';
 import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
@@ -142,7 +143,7 @@ function print(stages: readonly Stage[]): void {
 async function main(): Promise<void> {
   const directory = await mkdtemp(join(tmpdir(), 'runledger-bench-'));
   const postgres = await startEmbeddedPostgres({ dataDir: directory, log: silent });
-  await migrate(postgres.url, new URL('../prisma/migrations', import.meta.url).pathname);
+  await migrate(postgres.url, fileURLToPath(new URL('../prisma/migrations', import.meta.url)));
   const db = new Database({ url: postgres.url });
   const feed = await BenchProcess.start('bench/pipeline/feed.ts', [String(RECORDS)], (line) =>
     line.startsWith('{'),

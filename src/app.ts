@@ -184,7 +184,7 @@ export class App {
 
   #measure(db: Database, listener: BellListener): Metrics {
     const metrics = new Metrics({
-      readFacts: () => readFacts(db),
+      readFacts: () => readFacts(db, { stuckMs: this.#config.stuckMs }),
       readPool: () => db.poolUse,
       isListening: () => listener.isHealthy,
       readLeases: () => this.#runner?.leases ?? [],

@@ -40,12 +40,12 @@ export class FieldMapping {
     return readPath(record, this.#settings.fields.id);
   }
 
-  /** A record that does not tell when it changed may have changed. */
+  /** A record that does not tell for certain when it changed may have changed. */
   mayHaveChangedSince(record: unknown, since: Date | null): boolean {
     const path = this.#settings.fields.updatedAt;
-    if (since === null || path === undefined) return true;
-    const changedMs = Date.parse(String(readPath(record, path)));
-    return Number.isNaN(changedMs) || changedMs >= since.getTime();
+    const stamp = since === null || path === undefined ? null : readStamp(readPath(record, path));
+    // What a stamp leaves out may have been any time of its second, or minute.
+    return stamp === null || stamp.ms > since!.getTime() - stamp.lengthMs;
   }
 
   map(record: unknown): MappedItem | { readonly reason: string } {
@@ -81,6 +81,20 @@ export function readPath(record: unknown, path: string): unknown {
     value = (value as Record<string, unknown>)[name];
   }
   return value;
+}
+
+// ISO 8601 with its time and zone: what stands without them, or in another order, is not the same time to everybody.
+const STAMP = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(\.\d+)?(Z|[+-]\d\d)(?::?(\d\d))?$/;
+
+/** When it began, and how long it may have been. */
+function readStamp(value: unknown): { readonly ms: number; readonly lengthMs: number } | null {
+  const parts = typeof value === 'string' ? STAMP.exec(value) : null;
+  if (!parts) return null;
+  const [, date, minute, second = '', fraction = '', hours, minutes = '00'] = parts;
+  const zone = hours === 'Z' ? hours : `${hours}:${minutes}`;
+  const ms = Date.parse(`${date}T${minute}${second}${fraction}${zone}`);
+  const lengthMs = second === '' ? 60_000 : Math.max(1, 10 ** (4 - (fraction.length || 1)));
+  return Number.isNaN(ms) ? null : { ms, lengthMs };
 }
 
 function readMinor(value: unknown): number | null {

@@ -13,6 +13,11 @@ const MAX_DEPTH = 64;
 const MAX_KEPT_LENGTH = 2_000;
 
 export function readRecord(payload: unknown, id: unknown): FeedRecord {
+  // Before anything else: JSON.stringify throws at a few thousand levels.
+  if (depthOf(payload) > MAX_DEPTH) {
+    const reason = `the record is nested deeper than ${MAX_DEPTH} levels`;
+    return setAside(outlineOf(payload), reason, isObject(payload) && isId(id) ? String(id) : null);
+  }
   const json = JSON.stringify(payload) ?? 'null';
   const reason = faultOf(payload, json, id);
   if (reason === null) return { externalId: String(id), json };
@@ -36,7 +41,6 @@ function faultOf(payload: unknown, json: string, id: unknown): string | null {
   if (!isId(id)) return 'the record has no usable id';
   if (json.length > MAX_JSON_LENGTH) return `the record has more than ${MAX_JSON_LENGTH} characters`;
   if (!isStorable(json)) return 'the record has a character that cannot be stored';
-  if (depthOf(payload) > MAX_DEPTH) return `the record is nested deeper than ${MAX_DEPTH} levels`;
   return null;
 }
 
@@ -57,6 +61,13 @@ function isId(id: unknown): boolean {
 // JSON.stringify writes a NUL and a lone surrogate as escapes, and a backslash of the text as two.
 function isStorable(json: string): boolean {
   return !json.includes('\\u') || !/(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/.test(json);
+}
+
+/** The first level as JSON, the rest left out. */
+function outlineOf(payload: unknown): string {
+  return JSON.stringify(payload, (_, value: unknown) =>
+    value !== payload && typeof value === 'object' && value !== null ? '…' : value,
+  );
 }
 
 function depthOf(value: unknown): number {

@@ -168,10 +168,9 @@ function dateOf(response: Response): number | null {
 }
 
 /**
- * When a plan began that sent its first call at `sentMs`: on the source's clock when that is behind ours,
- * because its times of change are that clock's. Its clock shows whole seconds.
+ * When a plan began that sent its first call at `sentMs`: on the source's clock when that may be behind ours, because
+ * its times of change are that clock's. Its clock shows whole seconds; one that shows nothing may be as much behind.
  */
 export function planBeganAt(sentMs: number, sourceDateMs: number | null): Date {
-  const isBehind = sourceDateMs !== null && sourceDateMs + 1000 <= sentMs;
-  return new Date(isBehind ? sourceDateMs : sentMs);
+  return new Date(Math.min(sentMs, sourceDateMs ?? Math.floor(sentMs / 1_000) * 1_000));
 }

@@ -52,7 +52,7 @@ export interface Page {
    * ones that are gone have moved to lower offsets. Null when that cannot be told, or cannot happen.
    */
   readonly counted: number | null;
-  /** The same as another page's when the records are; null of what stays as it is and is sure to end, as a file. */
+  /** The same as another page's when the records are; null of what stays as it is, as a file. */
   readonly fingerprint: string | null;
 }
 

@@ -15,6 +15,8 @@ export interface Reading {
   readonly lookback: number;
   /** What the source counted with the page before; null before the first, and when it counts nothing. */
   readonly counted: number | null;
+  /** So many records went away from what is counted while it was read. */
+  readonly left: number;
   /** Of the page before; null when any page may follow. */
   readonly fingerprint: string | null;
 }
@@ -25,6 +27,7 @@ export const FIRST_READING: Reading = {
   rereadTo: 0,
   lookback: 0,
   counted: null,
+  left: 0,
   fingerprint: null,
 };
 
@@ -63,9 +66,9 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
   const position = positionOf(place);
   const readTo = Math.max(reading.readTo, position);
   const rereadTo = Math.max(reading.rereadTo, position);
-  const drop = reading.counted === null || page.counted === null ? 0 : reading.counted - page.counted;
-  const sureTo = Math.max(-lead, readTo - Math.max(0, drop));
-  const counted = page.counted ?? reading.counted;
+  const drop = Math.max(0, (reading.counted ?? 0) - (page.counted ?? Infinity));
+  const sureTo = Math.max(-lead, readTo - drop);
+  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop };
   if (position > sureTo) {
     const lookback = Math.min(Math.floor(limit / 2), 2 * Math.max(reading.lookback, drop));
     const by = position - Math.max(-lead, sureTo - lookback);
@@ -74,7 +77,7 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
     return {
       kind: 'retreat',
       by,
-      reading: { goneBack, readTo: sureTo, rereadTo, lookback, counted, fingerprint: null },
+      reading: { goneBack, readTo: sureTo, rereadTo, lookback, ...counts, fingerprint: null },
     };
   }
   const end = position + page.passed;
@@ -87,7 +90,7 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
       readTo: Math.max(sureTo, end),
       rereadTo: Math.max(rereadTo, end),
       lookback: reading.lookback,
-      counted,
+      ...counts,
       fingerprint: page.fingerprint,
     },
   };
@@ -104,7 +107,7 @@ export interface PartitionReading {
   readonly limit: number;
   /** The furthest that the position can be below 0. */
   readonly lead: number;
-  readonly reading: Pick<Reading, 'goneBack' | 'fingerprint'>;
+  readonly reading: Pick<Reading, 'goneBack'>;
 }
 
 const TOLERATED_PAGES = 10;
@@ -115,13 +118,12 @@ export const MAX_UNCOUNTED = 10_000_000;
 /** Why reading on would never end; null while there is no sign of it. */
 export function findEndlessness(partition: PartitionReading): string | null {
   const { position, duplicated, total, limit, lead, reading } = partition;
-  const { goneBack, fingerprint } = reading;
+  const { goneBack } = reading;
   const tolerated = TOLERATED_PAGES * limit;
   if (duplicated > tolerated && duplicated > position - duplicated) {
     return `the source repeats itself: ${duplicated} of the ${position} records it gave had been read before`;
   }
-  // Pages without a fingerprint are of something that is sure to end, however long it is.
-  if (total === null && fingerprint !== null && position >= MAX_UNCOUNTED) {
+  if (total === null && position >= MAX_UNCOUNTED) {
     return `the source does not end: it counts nothing and has given ${position} records`;
   }
   if (total !== null && position > 2 * total + tolerated) {
@@ -183,7 +185,9 @@ export interface RangeCount {
 export interface PartitionEnd {
   /** Records that the source counted and did not give. */
   readonly missing: number;
-  /** Why too many of those that it counted at first are; null when they are not. */
+  /** Of those, the ones that it counted at first: the watermark would pass over them. */
+  readonly lacking: number;
+  /** Why those are too many; null when they are not. */
   readonly fault: string | null;
 }
 
@@ -202,7 +206,9 @@ export function judgeEnd({
   const given = Math.max(0, isFixed ? position : position - duplicated);
   const missing = Math.max(0, (total ?? 0) - given);
   const expected = Math.min(total ?? 0, planned ?? Infinity);
+  const lacking = Math.max(0, expected - given);
   const tolerated = Math.max(TOLERATED_MISSING.records, Math.floor(expected * TOLERATED_MISSING.share));
-  if (expected - given <= tolerated) return { missing, fault: null };
-  return { missing, fault: `the source counts ${expected} records and gave ${given} different ones` };
+  const fault =
+    lacking <= tolerated ? null : `the source counts ${expected} records and gave ${given} different ones`;
+  return { missing, lacking, fault };
 }

@@ -106,6 +106,9 @@ export const EXTERNAL_SOURCE_KIND = 'external';
 /** Raw items that one transaction consolidates. */
 export const CONSOLIDATION_BATCH = 2_000;
 
+/** Fewer when they are so heavy: a process has several batches in memory. */
+export const CONSOLIDATION_BYTES = 16 * 1024 * 1024;
+
 /** Batches that may break in a row before the run fails. */
 export const MAX_CONSOLIDATION_ATTEMPTS = 3;
 
@@ -118,6 +121,8 @@ export interface UnseenReading {
   readonly recordsDuplicated: number;
   /** Records that were set aside and had no id that could be read. */
   readonly recordsNameless: number;
+  /** Records that left one of several ranges while it was read. */
+  readonly recordsLeft: number;
   /** Another run of the source was read at the same time. */
   readonly isConcurrent: boolean;
   /** Records that it read are from before it began. */
@@ -158,6 +163,8 @@ function findBlindness(run: UnseenReading): string | null {
   // Where one stands twice, another may have been passed over.
   if (duplicated > 0) return `records that came twice, perhaps in the place of others: ${duplicated}`;
   if (nameless > 0) return `records whose id cannot be read, and which may be any: ${nameless}`;
+  // They may have come into a range that had been read before.
+  if (run.recordsLeft > 0) return `records that left their range while it was read: ${run.recordsLeft}`;
   if (run.clockWentBack) return 'the clock was put back while it read';
   if (run.isConcurrent) return 'another run of the source was read at the same time';
   return null;

@@ -6,7 +6,7 @@ import type { PartitionStatus } from '../domain/partition.js';
 import { allowedPipelineActions, type PipelineRunAction } from '../domain/pipeline-run.js';
 import { isAllowed } from '../domain/viewer.js';
 import type { RunRowOf } from '../events/run-row.js';
-import { After, First, type Connection, type CountedConnection } from '../schema/page.js';
+import { After, First, type Connection } from '../schema/page.js';
 import {
   Partition,
   PartitionStatusEnum,
@@ -24,7 +24,7 @@ import {
 } from '../store/pipeline-run.js';
 import { rejectedCursor } from '../store/rejected-record.js';
 import { Needs } from './authorise.js';
-import { connect } from './connect.js';
+import { cappedTotal, connect } from './connect.js';
 import type { Context } from './context.js';
 import { showSource } from './source.js';
 
@@ -51,12 +51,10 @@ export class PipelineRunResolver {
     @First(RUNS_PER_PAGE, MAX_PAGE) first: number | null,
     @After() after: string | null,
     @Ctx() { db, viewer }: Context,
-  ): Promise<CountedConnection<PipelineRun>> {
+  ): Promise<PipelineRunConnection> {
     const page = await listPipelineRuns(db, viewer, { first: first ?? RUNS_PER_PAGE, after: after ?? null });
-    return {
-      ...connect(page, showPipelineRun, pipelineRunCursor),
-      totalCount: () => countPipelineRuns(db, viewer),
-    };
+    const total = cappedTotal(() => countPipelineRuns(db, viewer));
+    return { ...connect(page, showPipelineRun, pipelineRunCursor), ...total };
   }
 
   @FieldResolver(() => Source, { description: 'The feed it reads.' })

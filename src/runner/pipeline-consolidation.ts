@@ -4,7 +4,6 @@
 
 import type { Source } from '../connectors/source.js';
 import { checkCatalogItems, type NewCatalogItem } from '../domain/catalog-item.js';
-import { CONSOLIDATION_BATCH } from '../domain/pipeline-run.js';
 import type { RuleDefinition } from '../domain/pricing-rule.js';
 import { priceByRules } from '../domain/pricing-rule-order.js';
 import { nextDelayMs } from '../domain/retry-policy.js';
@@ -103,10 +102,10 @@ export class PipelineConsolidation implements WorkKind {
     const told = { kind: 'PIPELINE', ...tellingOf({ runId }) } as const;
     const eventsOf = (items: number) => (items === 0 ? null : { consolidate: items });
     const count = await observeSettle('pipeline_consolidation', told, observer, consolidate, eventsOf);
-    if (count === CONSOLIDATION_BATCH) return;
+    if (count > 0) return;
     // The end of the list: what was passed over, because others had it, lies before.
     this.#cursors.delete(runId);
-    if (count > 0 || after !== '' || (await completeIfDone(db, { runId, workerId, leaseMs }))) return;
+    if (after !== '' || (await completeIfDone(db, { runId, workerId, leaseMs }))) return;
     this.#restingUntil.set(runId, performance.now() + REST_MS);
   }
 }

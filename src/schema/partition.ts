@@ -69,7 +69,9 @@ export class Partition {
   updatedAt!: Date;
 
   @Field(() => Boolean, {
-    description: 'Whether it ought to be read and has not got on for ten minutes (RUNLEDGER_STUCK_MS).',
+    description:
+      'Whether it ought to be read and has not got on for ten minutes (RUNLEDGER_STUCK_MS). One that was not begun only ' +
+      'waits its turn while others of its run get on.',
   })
   stuck!: boolean;
 }

@@ -4,7 +4,7 @@ import { Field, Int, ObjectType } from 'type-graphql';
 import type { PipelineRunAction, PipelineRunStatus, PipelineRunType } from '../domain/pipeline-run.js';
 import { defineEnum } from './enum.js';
 import { Node } from './node.js';
-import { countedConnectionOf } from './page.js';
+import { cappedConnectionOf } from './page.js';
 import { Payload } from './payload.js';
 import { Run } from './run.js';
 import { DateTimeScalar } from './scalar.js';
@@ -113,7 +113,7 @@ export class PipelineRun extends Run {
 }
 
 @ObjectType({ simpleResolvers: true, description: 'A page of pipeline runs, newest first.' })
-export class PipelineRunConnection extends countedConnectionOf('PipelineRun', () => PipelineRun) {}
+export class PipelineRunConnection extends cappedConnectionOf('PipelineRun', () => PipelineRun) {}
 
 @ObjectType({ implements: Payload, simpleResolvers: true, description: 'The run as the mutation left it.' })
 export class PipelineRunPayload extends Payload {

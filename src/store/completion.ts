@@ -97,20 +97,28 @@ async function complete(
     await failRun(connection, runId, verdict.reason);
     return true;
   }
+  if (run.recordsLacking > 0) await keepWatermark(connection, runId, run.recordsLacking);
   // The watermark is the instant at which the plan began, and it moves only when everything since was read.
   await connection.query(
     `WITH moved AS (
        UPDATE source SET watermark = greatest(source.watermark, run.plan_began_at), last_run_id = run.run_id
        FROM run_metadata run
-       WHERE run.run_id = $1 AND source.id = run.source_id AND run.failed_workers = 0
+       WHERE run.run_id = $1 AND source.id = run.source_id AND run.failed_workers = 0 AND $2
        RETURNING run.plan_began_at
      )
      UPDATE run_metadata SET status = 'COMPLETED',
        watermark_after = coalesce((SELECT plan_began_at FROM moved), watermark_before)
      WHERE run_id = $1`,
-    [runId],
+    [runId, run.recordsLacking === 0],
   );
   return true;
+}
+
+async function keepWatermark(connection: Connection, runId: string, lacking: number): Promise<void> {
+  const message = `the watermark stays: ${lacking} records that were counted with the plan never came`;
+  await appendRunLines(connection, 'PIPELINE', runId, [
+    { type: 'pipeline_run.keep_watermark', level: 'WARN', message, payload: { records: lacking } },
+  ]);
 }
 
 async function keepUnseen(

@@ -29,7 +29,7 @@ export class Conditions {
   }
 
   /** Of a list of runs, newest first: what comes after the cursor. */
-  addAfterRun(cursor: string): void {
-    this.add('(created_at, id) < (?, ?)', ...decodeRunCursor(cursor));
+  addAfterRun(cursor: string, id = 'id'): void {
+    this.add(`(created_at, ${id}) < (?, ?)`, ...decodeRunCursor(cursor));
   }
 }

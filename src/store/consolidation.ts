@@ -5,6 +5,7 @@ import type { NewCatalogItem } from '../domain/catalog-item.js';
 import { failureText } from '../domain/partition.js';
 import {
   CONSOLIDATION_BATCH,
+  CONSOLIDATION_BYTES,
   EXTERNAL_SOURCE_KIND,
   MAX_CONSOLIDATION_ATTEMPTS,
 } from '../domain/pipeline-run.js';
@@ -76,7 +77,9 @@ export async function consolidateBatch(
 ): Promise<number> {
   const { sourceId, tenantId, runId } = run;
   const batch = db.transaction(request.workerId, async (connection) => {
-    const raw = await lockWaitingItems(connection, sourceId, request.after, CONSOLIDATION_BATCH);
+    const place = { sourceId, after: request.after };
+    const most = { limit: CONSOLIDATION_BATCH, bytes: CONSOLIDATION_BYTES };
+    const raw = await lockWaitingItems(connection, place, most);
     const last = raw.at(-1);
     if (!last) return 0;
     request.onLocked(last.externalId);

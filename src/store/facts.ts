@@ -6,6 +6,7 @@ import { EXTERNAL_SOURCE_KIND } from '../domain/pipeline-run.js';
 import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
+import { stuckSql } from './partition.js';
 
 /** Comparisons with a channel are work of their own. */
 export const QUEUE_KINDS = [...RUN_KINDS, 'RECONCILIATION'] as const;
@@ -31,7 +32,7 @@ export interface Facts {
   readonly channelsByCircuit: Readonly<Record<string, number>>;
   readonly workersByState: Readonly<Record<string, number>>;
   readonly partitionsByStatus: Readonly<Record<string, number>>;
-  /** Partitions under way that have made no progress for ten minutes. */
+  /** Partitions to be read that have made no progress for long. */
   readonly stuckPartitions: number;
   /** Of the partitions under way, records read so far. */
   readonly recordsProcessed: number;
@@ -56,16 +57,19 @@ export const SUCCESS_WINDOW_SECONDS = 3600;
 /** A worker that was not heard of for so long is not counted. */
 const SILENT_AFTER = '30 seconds';
 
-const STUCK_AFTER = '10 minutes';
+const STUCK_AFTER_MS = 600_000;
 
 /** Whoever asked has given up by then; a read that went on would hold its connection. */
 const LONGEST_READ_MS = 4_000;
 
-export function readFacts(db: Database, longestMs = LONGEST_READ_MS): Promise<Facts> {
+export function readFacts(
+  db: Database,
+  { stuckMs = STUCK_AFTER_MS, longestMs = LONGEST_READ_MS } = {},
+): Promise<Facts> {
   return db.transaction('metrics', async (connection) => {
     await connection.query(`SET LOCAL statement_timeout = ${longestMs}`);
     const queues = await connection.query<QueueFacts>(QUEUES);
-    const rest = await connection.query<Omit<Facts, 'queues'>>(REST, [SUCCESS_WINDOW_SECONDS]);
+    const rest = await connection.query<Omit<Facts, 'queues'>>(REST, [SUCCESS_WINDOW_SECONDS, stuckMs]);
     return { queues: queues.rows, ...rest.rows[0]! };
   });
 }
@@ -111,7 +115,7 @@ const QUEUES = `
 
 const REST = `
   WITH open_part AS (
-    SELECT part.status, part.records_processed, progress.updated_at
+    SELECT part.status, part.records_processed, ${stuckSql('$2')} AS stuck
     FROM run_metadata run JOIN worker_runs part USING (run_id)
       LEFT JOIN partition_progress progress USING (run_id, partition_id)
     WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
@@ -136,8 +140,7 @@ const REST = `
       WHERE heartbeat_at > clock_timestamp() - interval '${SILENT_AFTER}' GROUP BY state) w) AS "workersByState",
     (SELECT coalesce(jsonb_object_agg(status, n), '{}')
       FROM (SELECT status, count(*) AS n FROM open_part GROUP BY status) p) AS "partitionsByStatus",
-    (SELECT count(*)::float8 FROM open_part
-      WHERE status = 'running' AND updated_at < clock_timestamp() - interval '${STUCK_AFTER}') AS "stuckPartitions",
+    (SELECT count(*)::float8 FROM open_part WHERE stuck) AS "stuckPartitions",
     (SELECT coalesce(sum(records_processed), 0)::float8 FROM open_part) AS "recordsProcessed",
     (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
       WHERE datname = current_database() AND pid <> pg_backend_pid()) AS "oldestTransactionSeconds",

@@ -101,14 +101,16 @@ function toClaim(row: ClaimedRow | undefined, { workerId }: ClaimRequest): PageC
   return row ? { ...row, reading: { ...FIRST_READING, ...row.reading }, workerId } : null;
 }
 
+// A claim that a crash of the database undoes is a lease that nobody has: it need not wait for the disk. The first
+// of a partition must, for it writes a line of the ledger, which those who watch the run have read by then.
+const UNHURRIED = `, (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried`;
+
 function claimSql(status: 'pending' | 'running'): string {
   return `UPDATE worker_runs AS part
     SET status = 'running', worker_id = $2, attempts = part.attempts + 1, next_attempt_at = NULL,
       claim_epoch = part.claim_epoch + 1, lease_epoch = part.claim_epoch + 1, lease_owner = $2,
       lease_until = clock_timestamp() + $3 * interval '1 millisecond'
-    -- A claim that a crash of the database undoes is a lease that nobody has: it need not wait for the disk.
-    FROM run_metadata run, source, partition_progress progress,
-      (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried
+    FROM run_metadata run, source, partition_progress progress${status === 'running' ? UNHURRIED : ''}
     WHERE part.id = ANY(ARRAY(
         SELECT id FROM worker_runs WHERE run_id = $1 AND status = '${status}' AND ${DUE}
         ORDER BY started_at, length(partition_id), partition_id LIMIT 1 FOR UPDATE SKIP LOCKED))

@@ -112,10 +112,12 @@ async function explainRefusal(
 ): Promise<Exclude<PageResult, 'settled'>> {
   const { runId, partitionId, offset } = claim;
   const status = await lockPipelineRun(connection, runId);
-  const released = await connection.query(
-    `UPDATE worker_runs SET ${NO_LEASE}, attempts = 0 WHERE ${HELD}`,
-    keyOf(claim),
-  );
+  // Nobody could ever read on where the progress is complete and the partition is not.
+  const isOver = status === 'WORKERS_RUNNING' && (await isProgressComplete(connection, claim));
+  const move = isOver
+    ? `status = 'failed', error_message = 'its progress was completed by somebody else'`
+    : `${NO_LEASE}, attempts = 0`;
+  const released = await connection.query(`UPDATE worker_runs SET ${move} WHERE ${HELD}`, keyOf(claim));
   const payload = { partitionId, offset, epoch: claim.epoch };
   const tell = (type: string, message: string): Promise<void> =>
     appendRunLines(connection, 'PIPELINE', runId, [{ type, level: 'WARN', message, payload }]);
@@ -129,7 +131,30 @@ async function explainRefusal(
     return 'late';
   }
   await tell('partition.skip_page', `${at(claim)} was settled before: skipped`);
+  if (isOver) {
+    await reopenProgress(connection, claim);
+    await rollUpPartitions(connection, runId);
+  }
   return 'skipped';
+}
+
+async function isProgressComplete(
+  connection: Connection,
+  { runId, partitionId }: PageClaim,
+): Promise<boolean> {
+  const { rowCount } = await connection.query(
+    'SELECT 1 FROM partition_progress WHERE run_id = $1 AND partition_id = $2 AND completed',
+    [runId, partitionId],
+  );
+  return rowCount === 1;
+}
+
+/** However it came to its end: what failed is not completed, and can be read again. */
+async function reopenProgress(connection: Connection, { runId, partitionId }: PageClaim): Promise<void> {
+  await connection.query(
+    'UPDATE partition_progress SET completed = false WHERE run_id = $1 AND partition_id = $2',
+    [runId, partitionId],
+  );
 }
 
 function at({ partitionId, offset }: PageClaim): string {
@@ -161,23 +186,19 @@ async function movePartition(
       rejected.length,
       duplicated,
       end?.missing ?? 0,
-      JSON.stringify(reading),
+      JSON.stringify(end === null ? reading : { ...reading, lacking: end.lacking }),
     ]),
   );
 }
 
 async function endPartition(
   connection: Connection,
-  { runId, partitionId }: PageClaim,
+  claim: PageClaim,
   { missing, fault }: PartitionEnd,
 ): Promise<void> {
-  if (fault !== null) {
-    // However it came to its end: what failed is not completed, and can be read again.
-    await connection.query(
-      'UPDATE partition_progress SET completed = false WHERE run_id = $1 AND partition_id = $2',
-      [runId, partitionId],
-    );
-  } else if (missing > 0) {
+  const { runId, partitionId } = claim;
+  if (fault !== null) await reopenProgress(connection, claim);
+  else if (missing > 0) {
     const message = `${missing} records that the source counted in ${partitionId} never came`;
     await appendRunLines(connection, 'PIPELINE', runId, [
       { type: 'partition.shortfall', level: 'WARN', message, payload: { partitionId, missing } },

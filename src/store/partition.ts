@@ -26,6 +26,21 @@ export interface PartitionRow {
   readonly stuck: boolean;
 }
 
+/** When anything came of a partition. */
+const LAST_PROGRESS = 'coalesce(progress.updated_at, part.started_at, run.created_at)';
+
+/**
+ * Whether nothing has come for so many milliseconds of a partition that is to be read; one that was not begun only waits
+ * its turn while something comes of others. For a statement that has all partitions of a run, as `part`, with `run`
+ * and `progress`.
+ */
+export function stuckSql(ms: string): string {
+  const since = `clock_timestamp() - ${ms} * interval '1 millisecond'`;
+  return `(run.status = 'WORKERS_RUNNING' AND part.status IN ('pending', 'running') AND ${LAST_PROGRESS} < ${since}
+    AND (part.status = 'running' OR coalesce(
+      max(${LAST_PROGRESS}) FILTER (WHERE part.status <> 'pending') OVER (PARTITION BY part.run_id) < ${since}, true)))`;
+}
+
 /** The partitions of many runs in one read, each in order. */
 export async function listPartitions(
   db: Database,
@@ -40,10 +55,7 @@ export async function listPartitions(
        part.records_rejected AS "recordsRejected", part.records_missing AS "recordsMissing", part.attempts,
        part.error_message AS "errorMessage", coalesce(part.work_item_payload, '{}') AS payload,
        part.worker_id AS "workerId", part.started_at AS "startedAt", part.completed_at AS "completedAt",
-       coalesce(progress.updated_at, part.started_at, run.created_at) AS "updatedAt",
-       run.status = 'WORKERS_RUNNING' AND part.status IN ('pending', 'running')
-         AND coalesce(progress.updated_at, part.started_at, run.created_at)
-           < clock_timestamp() - $3 * interval '1 millisecond' AS stuck
+       ${LAST_PROGRESS} AS "updatedAt", ${stuckSql('$3')} AS stuck
      FROM worker_runs part JOIN run_metadata run USING (run_id)
        LEFT JOIN partition_progress progress USING (run_id, partition_id)
      WHERE part.run_id = ANY($1::uuid[]) AND run.tenant_id = $2

@@ -1,12 +1,12 @@
 // Pipeline runs, read. Every verb takes the viewer and sees that tenant alone.
 
-import { AppError } from '../errors.js';
 import { MAX_PAGE } from '../domain/page.js';
 import type { PipelineRunStatus, PipelineRunType } from '../domain/pipeline-run.js';
 import type { Viewer } from '../domain/viewer.js';
+import { Conditions } from './conditions.js';
 import type { Database } from './db.js';
 import { isUuid } from './id.js';
-import { checkFirst, decodeCursor, encodeCursor, toPage, type Page } from './page.js';
+import { checkFirst, countUpTo, encodeCursor, toPage, type CappedCount, type Page } from './page.js';
 import { notFound } from './transition.js';
 
 export interface PipelineRunRow {
@@ -34,8 +34,8 @@ export interface PipelineRunRow {
   readonly metadata: Record<string, unknown>;
   readonly lastSeq: number;
   readonly createdAt: Date;
-  /** In microseconds since 1970, as the database keeps it: for the cursor. */
-  readonly createdAtMicros: string;
+  /** `createdAt` with all its digits, for the cursor. */
+  readonly createdKey: string;
   readonly startedAt: Date | null;
   readonly finishedAt: Date | null;
   readonly prunedAt: Date | null;
@@ -53,7 +53,7 @@ const COLUMNS = `run.run_id AS id, run.tenant_id AS "tenantId", project_id AS "p
   part.rejected + pruned_rejected + run.records_rejected AS "recordsRejected",
   part.missing + pruned_missing AS "recordsMissing",
   watermark_before AS "watermarkBefore", watermark_after AS "watermarkAfter", actor, error, metadata,
-  last_seq AS "lastSeq", created_at AS "createdAt", (extract(epoch FROM created_at) * 1000000)::bigint::text AS "createdAtMicros",
+  last_seq AS "lastSeq", created_at AS "createdAt", created_at::text AS "createdKey",
   run.started_at AS "startedAt", finished_at AS "finishedAt",
   pruned_at AS "prunedAt", pruned_seq AS "prunedSeq"`;
 
@@ -77,42 +77,30 @@ export async function findPipelineRuns(
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-const BEFORE_CURSOR = `AND (created_at, run.run_id)
-  < (timestamptz 'epoch' + $3::bigint * interval '1 microsecond', $4::uuid)`;
-
 export async function listPipelineRuns(
   db: Database,
   viewer: Viewer,
   request: { readonly first: number; readonly after: string | null },
 ): Promise<Page<PipelineRunRow>> {
   checkFirst(request.first, MAX_PAGE);
-  const after = request.after === null ? null : decodeRunCursor(request.after);
+  const where = new Conditions();
+  where.add('run.tenant_id = ?', viewer.tenantId);
+  if (request.after !== null) where.addAfterRun(request.after, 'run.run_id');
   const rows = await db.query<PipelineRunRow & Record<string, unknown>>(
     // Runs that were inserted by SQL have ids that do not grow with time.
-    `SELECT ${COLUMNS} FROM ${TABLES}
-     WHERE run.tenant_id = $1 ${after ? BEFORE_CURSOR : ''}
-     ORDER BY created_at DESC, run.run_id DESC LIMIT $2`,
-    [viewer.tenantId, request.first + 1, ...(after ?? [])],
+    `SELECT ${COLUMNS} FROM ${TABLES} WHERE ${where.sql}
+     ORDER BY created_at DESC, run.run_id DESC LIMIT ${request.first + 1}`,
+    where.values,
   );
   return toPage(rows, request.first, request.after);
 }
 
-export async function countPipelineRuns(db: Database, viewer: Viewer): Promise<number> {
-  const [row] = await db.query<{ count: number }>(
-    'SELECT count(*)::integer AS count FROM run_metadata WHERE tenant_id = $1',
-    [viewer.tenantId],
-  );
-  return row!.count;
+export function countPipelineRuns(db: Database, viewer: Viewer): Promise<CappedCount> {
+  return countUpTo(db, 'run_metadata WHERE tenant_id = $1', [viewer.tenantId]);
 }
 
-export function pipelineRunCursor({ createdAtMicros, id }: PipelineRunRow): string {
-  return encodeCursor(createdAtMicros, id);
-}
-
-function decodeRunCursor(cursor: string): [string, string] {
-  const [micros = '', id = ''] = decodeCursor(cursor, 2);
-  if (isUuid(id) && /^\d{1,16}$/.test(micros)) return [micros, id];
-  throw new AppError('BAD_USER_INPUT', 'The cursor is not one of a run.', { field: ['after'] });
+export function pipelineRunCursor({ createdKey, id }: PipelineRunRow): string {
+  return encodeCursor(createdKey, id);
 }
 
 export async function requirePipelineRun(db: Database, viewer: Viewer, id: string): Promise<PipelineRunRow> {

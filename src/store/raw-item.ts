@@ -77,19 +77,30 @@ export async function noteSeen(
   );
 }
 
-/** Locks up to `limit` items that wait, in order after `after`, and that nobody else has locked. */
+/**
+ * Locks up to `limit` items that wait, in order after `after`, and that nobody else has locked; answers those of them
+ * that begin within the first `bytes`, so at least one. The others are free again with the transaction's end.
+ */
 export async function lockWaitingItems(
   connection: Connection,
-  sourceId: string,
-  after: string,
-  limit: number,
+  { sourceId, after }: { readonly sourceId: string; readonly after: string },
+  { limit, bytes }: { readonly limit: number; readonly bytes: number },
 ): Promise<RawItem[]> {
   const { rows } = await connection.query<RawItem>(
     // The limit stands in the text because a generic plan would not see a parameter's value.
-    `SELECT external_id AS "externalId", payload FROM raw_item
-     WHERE source_id = $1 AND external_id > $2 AND consolidated_at IS NULL
-     ORDER BY external_id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
-    [sourceId, after],
+    `WITH locked AS MATERIALIZED (
+       SELECT external_id, payload FROM raw_item
+       WHERE source_id = $1 AND external_id > $2 AND consolidated_at IS NULL
+       ORDER BY external_id LIMIT ${limit} FOR UPDATE SKIP LOCKED
+     ), weighed AS (
+       -- Most are not compressed, and need not be unfolded to be weighed.
+       SELECT *, sum(CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
+           ELSE octet_length(payload::text) END)
+         OVER (ORDER BY external_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM locked
+     )
+     SELECT external_id AS "externalId", payload FROM weighed WHERE coalesce(before, 0) < $3 ORDER BY external_id`,
+    [sourceId, after, bytes],
   );
   return rows;
 }

@@ -12,6 +12,8 @@ export interface UnseenRun extends UnseenReading {
   readonly tenantId: string;
   /** Raw items that it did not see, whether they are in the catalog or not. */
   readonly stale: number;
+  /** Records that were counted with the plan and never came. */
+  readonly recordsLacking: number;
 }
 
 export async function readUnseenRun(db: Database, runId: string): Promise<UnseenRun> {
@@ -19,6 +21,7 @@ export async function readUnseenRun(db: Database, runId: string): Promise<Unseen
     `SELECT source_id AS "sourceId", tenant_id AS "tenantId", run_type AS "runType",
        failed_workers AS "failedWorkers", forced, started_at::text AS "startedAt",
        part.processed AS "recordsProcessed", part.missing AS "recordsMissing", part.duplicated AS "recordsDuplicated",
+       part.lacking AS "recordsLacking", part."left" AS "recordsLeft",
        (SELECT count(*) FROM rejected_record WHERE run_id = run.run_id AND external_id IS NULL)::integer
          AS "recordsNameless",
        EXISTS (SELECT 1 FROM run_metadata other
@@ -27,6 +30,10 @@ export async function readUnseenRun(db: Database, runId: string): Promise<Unseen
      FROM run_metadata run CROSS JOIN LATERAL (
        SELECT coalesce(sum(records_processed), 0)::integer AS processed,
          coalesce(sum(records_missing), 0)::integer AS missing,
+         coalesce(sum((reading ->> 'lacking')::integer), 0)::integer AS lacking,
+         -- Where all ranges count the whole feed, what goes away leaves none for another.
+         coalesce(sum((reading ->> 'left')::integer) FILTER (
+           WHERE run.expected_workers > 1 AND coalesce(work_item_payload ->> 'counted', '') = ''), 0)::integer AS "left",
          coalesce(sum(records_duplicated), 0)::integer AS duplicated
        FROM worker_runs WHERE run_id = run.run_id) part
      WHERE run_id = $1`,

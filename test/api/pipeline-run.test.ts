@@ -291,6 +291,8 @@ describe('reading', () => {
     );
     expect(all).toEqual(rows.map(({ id }) => id));
     expect(totalCount).toBe(all.length);
+    const { data } = await ours.send('{ pipelineRuns(first: 1) { totalCount totalCountIsCapped } }');
+    expect(data).toEqual({ pipelineRuns: { totalCount, totalCountIsCapped: false } });
   });
 
   test.each(['nonsense', Buffer.from('["1","2"]').toString('base64url')])(

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { FieldMapping, MAPPING_SETTINGS } from '../../src/connectors/field-mapping.js';
 
 function mapping(settings: unknown = {}): FieldMapping {
@@ -68,4 +68,41 @@ test('what changed is told by its own time, and what tells none may have', () =>
   expect(at.mayHaveChangedSince({ at: 'yesterday' }, since)).toBe(true);
   expect(at.mayHaveChangedSince({}, null)).toBe(true);
   expect(mapping().mayHaveChangedSince({ at: '2020-01-01' }, since)).toBe(true);
+});
+
+describe('whether a record changed since 10:20:30.450', () => {
+  const since = new Date('2026-06-01T10:20:30.450Z');
+  const mayHave = (at: unknown): boolean =>
+    mapping({ fields: { updatedAt: 'at' } }).mayHaveChangedSince({ at }, since);
+
+  test.each([
+    '2026-06-01T10:20:30.450Z',
+    '2026-06-01T10:20:30.4509Z',
+    '2026-06-01T10:20:30.4Z',
+    '2026-06-01T10:20:30Z',
+    '2026-06-01T10:20Z',
+    '2026-06-01T12:20:30.450+02:00',
+    '2026-06-01 12:20:30.450+02',
+    '2026-06-01 12:20:30.450+0200',
+  ])('%s: it may have', (at) => expect(mayHave(at)).toBe(true));
+
+  test.each([
+    '2026-06-01T10:20:30.449Z',
+    '2026-06-01T10:20:30.3Z',
+    '2026-06-01T10:20:29Z',
+    '2026-06-01T10:19Z',
+    '2026-06-01T12:20:30.449+02:00',
+    '2026-06-01 12:20:29+02',
+    '2026-06-01 12:20:29+0200',
+  ])('%s: it has not', (at) => expect(mayHave(at)).toBe(false));
+
+  test.each([
+    ['a day', '2026-05-31'],
+    ['a time without a zone', '2026-05-31T10:20:30'],
+    ['a day and a month that may be the other way round', '01/06/2025'],
+    ['a time of no calendar', '2025-13-45T10:20:30Z'],
+    ['a time in words', 'Sat, 31 May 2025 10:20:30 GMT'],
+    ['a number', 1_000],
+    ['nothing', undefined],
+  ])('%s does not tell', (_, at) => expect(mayHave(at)).toBe(true));
 });

@@ -20,6 +20,8 @@ test.each([
   ['a lone surrogate', { a: '\ud800' }, 'a', 'cannot be stored'],
   ['too much of it', { a: 'x'.repeat(300_000) }, 'a', 'characters'],
   ['too deep', nest(100), 'a', 'nested'],
+  ['so deep that it cannot be written', nest(10_000), 'a', 'nested'],
+  ['a list that is so deep', [nest(10_000)], 'a', 'nested'],
 ])('%s is set aside', (_, payload, id, reason) => {
   const record = readRecord(payload, id);
   expect((record as { reason: string }).reason).toContain(reason);
@@ -33,6 +35,15 @@ test('what is set aside keeps its id where it has one', () => {
   expect(readRecord([], 'a').externalId).toBeNull();
 });
 
+test('what is nested too deep keeps its id, and the first of its levels', () => {
+  const { externalId, json } = readRecord(
+    { id: 'a', title: 'x', parts: nest(10_000), '': nest(10_000) },
+    'a',
+  );
+  expect(externalId).toBe('a');
+  expect(JSON.parse(json)).toEqual({ text: '{"id":"a","title":"x","parts":"…","":"…"}' });
+});
+
 test('what only looks like an escape is kept', () => {
   expect(readRecord({ a: '\\u0000', b: '\\\\ud800', c: '😀' }, 'a')).not.toHaveProperty('reason');
 });
@@ -42,5 +53,7 @@ test('what is set aside can be stored', () => {
 });
 
 function nest(depth: number): object {
-  return depth === 0 ? {} : { a: nest(depth - 1) };
+  let value = {};
+  for (let level = 0; level < depth; level += 1) value = { a: value };
+  return value;
 }

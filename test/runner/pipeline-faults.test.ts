@@ -285,6 +285,28 @@ describe('pages', () => {
     );
   });
 
+  test('that lack a few: the watermark stays, for the next run to ask for them again', async () => {
+    const feed = await world.feed({ size: 5 }, ONE);
+    await world.run(feed);
+    await world.db.query(`UPDATE source SET watermark = watermark - interval '1 hour' WHERE id = $1`, [
+      feed.sourceId,
+    ]);
+    const watermark = await world.watermark(feed);
+    for (let index = 0; index < 5; index += 1) feed.changes.setPrice(index, 5_000 + index, Date.now());
+    await world.pointAt(feed.name, { size: 5, faults: 'duplicate' }, ONE);
+    const run = await world.run(feed);
+    expect(run).toMatchObject({ status: 'COMPLETED', runType: 'incremental', recordsMissing: 1 });
+    expect(run.watermarkAfter).toEqual(watermark);
+    expect(await world.watermark(feed)).toEqual(watermark);
+    const line = (await world.lines(run.id)).find(({ type }) => type === 'pipeline_run.keep_watermark');
+    expect(line).toMatchObject({ level: 'WARN', payload: { records: 1 } });
+    await world.pointAt(feed.name, { size: 5 }, ONE);
+    expect((await world.run(feed)).recordsProcessed).toBe(5);
+    const prices = Array.from({ length: 5 }, (_, index) => [stoneId(index), 5_000 + index] as const);
+    expect(await world.items(feed)).toEqual(new Map(prices));
+    expect((await world.watermark(feed))!.getTime()).toBeGreaterThan(watermark!.getTime());
+  });
+
   test('that lack many: the partition fails, and goes on failing until it is forced', async () => {
     const feed = await world.feed({ size: 390, faults: 'duplicate' }, ONE);
     const run = await world.run(feed);

@@ -192,6 +192,18 @@ describe('a source that never ends', () => {
 });
 
 describe('what cannot be kept', () => {
+  test('of a page, for it is nested without end, is set aside alone', async () => {
+    const deep = `{"id":"deep","a":${'['.repeat(10_000)}${']'.repeat(10_000)}}`;
+    const good = recordsOf(2).map((record) => JSON.stringify(record));
+    feed.script = (_, response) => {
+      response.end(`{"items":[${good[0]},${deep},${good[1]}]}`);
+      return {};
+    };
+    const run = await jsonRun();
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsProcessed: 3, recordsRejected: 1 });
+    expect(new Set(run.items)).toEqual(idsOf(2));
+  });
+
   test('in a failure of the source is replaced', async () => {
     feed.records = recordsOf(10);
     feed.script = ({ limit }, response) => {

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { consolidatePipelineRun } from '../../src/store/pipeline-run-control.js';
 import type { PipelineRunRow } from '../../src/store/pipeline-run.js';
+import type { StockChanges } from '../../src/sandbox/feed/stock.js';
 import { FeedWorld } from '../support/feed-world.js';
 import { JsonFeed, recordsOf, type JsonRecord } from '../support/json-feed.js';
 
@@ -152,6 +153,42 @@ test('more than half of many go only when a person insists', async () => {
   });
   expect(await itemCount()).toBe(109);
   expect(await world.watermark(source)).not.toBeNull();
+});
+
+describe('an item that leaves what is read while it is read', () => {
+  /** A full run that is read by one worker, with what happens when its first partition is in. */
+  async function rereadWith(partitions: number, change: (stock: StockChanges, stone: number) => void) {
+    const stones = await world.feed({ size: 300 }, { partitions });
+    const stone = 9_000 + partitions;
+    const own = stones.changes.add(stone, 4_000_000, Date.now());
+    await world.run(stones, 'full');
+    const { id } = await world.start(stones, 'full');
+    const worker = world.worker();
+    await worker.step(worker.plans);
+    while ((await world.partitions(id))[0]!.nextOffset < 60) await worker.step(worker.pages);
+    while (partitions > 1 && (await world.find(id)).completedWorkers === 0) await worker.step(worker.pages);
+    change(stones.changes, stone);
+    await worker.drain();
+    await world.expectSound(id);
+    return { run: await world.find(id), isThere: (await world.items(stones)).has(own) };
+  }
+
+  test('stays where there are several ranges: its price may have moved it into one that was read before', async () => {
+    const { run, isThere } = await rereadWith(2, (stock, stone) => stock.setPrice(stone, 15_000, Date.now()));
+    expect(run).toMatchObject({
+      status: 'COMPLETED',
+      recordsDeleted: 0,
+      recordsKept: 1,
+      keptReason: 'records that left their range while it was read: 1',
+    });
+    expect(isThere).toBe(true);
+  });
+
+  test('goes where there is but one: there is nowhere else for it to be', async () => {
+    const { run, isThere } = await rereadWith(1, (stock, stone) => stock.remove(stone, Date.now()));
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsDeleted: 1, keptReason: null });
+    expect(isThere).toBe(false);
+  });
 });
 
 test('a run beside another of its source takes nothing out', async () => {

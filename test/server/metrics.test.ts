@@ -300,7 +300,7 @@ describe('the queues', () => {
     const holder = await connect(database.url);
     await holder.query('BEGIN; LOCK TABLE channel IN ACCESS EXCLUSIVE MODE');
     const db = new Database({ url: database.url, maxConnections: 1 });
-    await expect(readFacts(db, 50)).rejects.toThrow(/statement timeout/);
+    await expect(readFacts(db, { longestMs: 50 })).rejects.toThrow(/statement timeout/);
     expect(await db.query('SELECT 1 AS one')).toEqual([{ one: 1 }]);
     await db.close();
     await holder.end();

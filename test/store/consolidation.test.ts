@@ -1,6 +1,7 @@
 // Consolidation batch by batch: shared by replicas, undone whole when it breaks, complete only when nothing waits.
+import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { CONSOLIDATION_BATCH } from '../../src/domain/pipeline-run.js';
+import { CONSOLIDATION_BATCH, CONSOLIDATION_BYTES } from '../../src/domain/pipeline-run.js';
 import { completeIfDone } from '../../src/store/completion.js';
 import {
   consolidateBatch,
@@ -30,12 +31,12 @@ beforeEach(async () => {
   run = await world.consolidating(feed);
 });
 
-async function addRaw(count: number, from = 0): Promise<void> {
+async function addRaw(count: number, from = 0, text = ''): Promise<void> {
   await world.db.query(
     `INSERT INTO raw_item (source_id, external_id, run_id, payload, fetched_at)
-     SELECT $1, 'r' || lpad(n::text, 6, '0'), $2, jsonb_build_object('n', n), clock_timestamp()
+     SELECT $1, 'r' || lpad(n::text, 6, '0'), $2, jsonb_build_object('n', n, 'text', $5::text), clock_timestamp()
      FROM generate_series($3::int, $4::int) n`,
-    [feed.sourceId, run.runId, from, from + count - 1],
+    [feed.sourceId, run.runId, from, from + count - 1, text],
   );
 }
 
@@ -90,6 +91,25 @@ describe('a batch', () => {
     expect((await world.items(feed)).size).toBe(4_500);
     expect(await waiting()).toBe(0);
     expect(await world.find(run.runId)).toMatchObject({ recordsConsolidated: 4_500 });
+  });
+
+  test.each([
+    ['heavy', () => randomBytes(100_000).toString('hex')],
+    ['heavy only when they are unfolded', () => 'x'.repeat(200_000)],
+  ])('has fewer items that are %s, and the others are taken next', async (_, textOf) => {
+    await addRaw(300, 0, textOf());
+    let after = '';
+    const onLocked = (last: string): void => void (after = last);
+    const counts = [];
+    for (let count = -1; count !== 0; counts.push(count)) count = await batch({ after, onLocked });
+    const full = Math.ceil(CONSOLIDATION_BYTES / 200_000);
+    expect(counts).toEqual([full, full, full, 300 - 3 * full, 0]);
+    expect(await waiting()).toBe(0);
+  });
+
+  test('has at least one item', async () => {
+    await addRaw(2, 0, 'x'.repeat(CONSOLIDATION_BYTES));
+    expect([await batch(), await batch(), await batch()]).toEqual([1, 1, 0]);
   });
 
   test('that breaks is undone whole', async () => {

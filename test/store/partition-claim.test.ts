@@ -19,7 +19,7 @@ import {
   type ReadPage,
 } from '../../src/store/partition-settle.js';
 import { claimPlan, recoverPlans, releasePlan, settlePlan } from '../../src/store/pipeline-plan.js';
-import { cancelPipelineRun } from '../../src/store/pipeline-run-control.js';
+import { cancelPipelineRun, retryFailedPartitions } from '../../src/store/pipeline-run-control.js';
 import { FeedWorld, type TestFeed } from '../support/feed-world.js';
 
 let world: FeedWorld;
@@ -96,6 +96,27 @@ describe('a claim', () => {
     expect((await claim()).runId).toBe(small);
   });
 
+  test('waits for the disk where it writes the ledger: with the first page of a partition', async () => {
+    await plannedRun();
+    await world.db.query('CREATE TABLE commits (id serial, waits boolean)');
+    // The servers of tests wait for no disk: what tells is whether the transaction has set it.
+    await world.db.query(
+      `CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         INSERT INTO public.commits (waits)
+           SELECT source <> 'session' FROM pg_settings WHERE name = 'synchronous_commit';
+         RETURN NULL; END $$`,
+    );
+    await world.db.query(
+      'CREATE TRIGGER note_commit AFTER UPDATE ON worker_runs EXECUTE FUNCTION note_commit()',
+    );
+    await releasePage(world.db, await claim());
+    await claim();
+    const rows = await world.db.query('SELECT waits FROM commits ORDER BY id');
+    await world.db.query('DROP FUNCTION note_commit CASCADE');
+    await world.db.query('DROP TABLE commits');
+    expect(rows).toEqual([{ waits: true }, { waits: true }, { waits: false }]);
+  });
+
   test('waits for what is to be delivered later', async () => {
     await plannedRun();
     const claimed = await claim();
@@ -158,12 +179,25 @@ describe('a page', () => {
     expect(await claim('w2')).toMatchObject({ offset: 60 });
   });
 
-  test('of a partition that somebody completed is skipped', async () => {
+  test('of a partition that somebody completed is skipped; nobody can read it on, so it fails', async () => {
     const id = await plannedRun();
+    await settle(await claim());
     const claimed = await claim();
     await world.db.query('UPDATE partition_progress SET completed = true WHERE run_id = $1', [id]);
     expect(await settle(claimed)).toBe('skipped');
-    expect(await rawCount()).toBe(0);
+    expect(await rawCount()).toBe(30);
+    expect(await claimPage(world.db, { workerId: 'w2', leaseMs: HOUR })).toBeNull();
+    expect((await world.partitions(id))[0]).toMatchObject({
+      status: 'failed',
+      errorMessage: 'its progress was completed by somebody else',
+    });
+    expect(await world.find(id)).toMatchObject({ status: 'FAILED', failedWorkers: 1 });
+    await world.expectSound(id);
+    // A person may have it read on from there.
+    await retryFailedPartitions(world.db, world.viewer, { runId: id, idempotencyKey: null });
+    expect(await settle(await claim(), { isLast: true })).toBe('settled');
+    expect(await world.find(id)).toMatchObject({ status: 'CONSOLIDATING' });
+    await world.expectSound(id);
   });
 
   test('that is the last ends the partition, and with the last of them the reading', async () => {

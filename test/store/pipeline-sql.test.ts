@@ -2,6 +2,7 @@
 // print, asked of real runs, and rows that somebody else's scheduler and workers write by SQL.
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readFacts } from '../../src/store/facts.js';
 import type { PipelineRunRow } from '../../src/store/pipeline-run.js';
 import { FeedWorld } from '../support/feed-world.js';
 import { sqlFaultOf } from './rows.js';
@@ -186,7 +187,17 @@ describe('the monitoring queries', () => {
       reading.id,
     );
     expect(await ask(stuck)).toMatchObject([{ run_id: reading.id, partition_id: 'partition-1' }]);
-    expect((await world.partitions(reading.id)).map((partition) => partition.stuck)).toEqual([false, true]);
+    const stuckOnes = async () => (await world.partitions(reading.id)).map((partition) => partition.stuck);
+    // It was not begun: while the other is read it waits its turn.
+    expect(await stuckOnes()).toEqual([false, false]);
+    expect((await readFacts(world.db)).stuckPartitions).toBe(0);
+    await ask(
+      `UPDATE partition_progress SET updated_at = NOW() - INTERVAL '11 minutes' WHERE run_id = $1`,
+      reading.id,
+    );
+    expect(await stuckOnes()).toEqual([true, true]);
+    expect((await readFacts(world.db)).stuckPartitions).toBe(2);
+    expect((await readFacts(world.db, { stuckMs: 720_000 })).stuckPartitions).toBe(0);
     const open = await ask(
       `SELECT rm.run_id, rm.completed_workers, rm.expected_workers, rm.failed_workers FROM run_metadata rm
        WHERE rm.completed_at IS NULL`,
@@ -307,6 +318,126 @@ describe('rows of somebody else’s', () => {
       'partition.complete',
       'partition.fail',
     ]);
+  });
+
+  describe('that know no column of ours', () => {
+    const SHUT =
+      'UPDATE run_metadata SET completed_at = $1, watermark_after = $1 WHERE run_id = $2 RETURNING *';
+
+    async function create(expectedWorkers: number): Promise<string> {
+      const runId = randomUUID();
+      await ask(
+        'INSERT INTO run_metadata (run_id, run_type, expected_workers, watermark_before) VALUES ($1, $2, $3, NULL)',
+        runId,
+        'full',
+        expectedWorkers,
+      );
+      return runId;
+    }
+
+    const begin = (runId: string, partition: string): Promise<Record<string, unknown>[]> =>
+      ask(
+        `INSERT INTO worker_runs (id, run_id, partition_id, worker_id, status) VALUES ($1, $2, $3, 'w', 'running')
+         RETURNING *`,
+        randomUUID(),
+        runId,
+        partition,
+      );
+
+    const end = (runId: string, partition: string, status: string): Promise<unknown> =>
+      ask(
+        `UPDATE worker_runs SET status = $3, records_processed = 30, completed_at = NOW(),
+           error_message = CASE WHEN $3 = 'failed' THEN 'no answer' END
+         WHERE run_id = $1 AND partition_id = $2`,
+        runId,
+        partition,
+        status,
+      );
+
+    test('take a run from its beginning to its end', async () => {
+      const runId = await create(2);
+      for (const partition of ['partition-0', 'partition-1']) {
+        expect(await begin(runId, partition)).toMatchObject([{ status: 'running', completed_at: null }]);
+      }
+      await end(runId, 'partition-0', 'completed');
+      await end(runId, 'partition-1', 'failed');
+      expect(await world.find(runId)).toMatchObject({ completedWorkers: 1, failedWorkers: 1 });
+      // The queue delivers it again.
+      await end(runId, 'partition-1', 'completed');
+      const increment = `UPDATE run_metadata SET completed_workers = completed_workers + 1 WHERE run_id = $1
+        RETURNING completed_workers, expected_workers, failed_workers`;
+      expect(await ask(increment, runId)).toEqual([
+        { completed_workers: 2, expected_workers: 2, failed_workers: 0 },
+      ]);
+      const now = new Date(Date.now() + 60_000);
+      const told = { status: 'COMPLETED', completed_at: now, watermark_after: now };
+      expect(await ask(SHUT, now, runId)).toMatchObject([told]);
+      // And a second time, as whatever is delivered at least once.
+      expect(await ask(SHUT, now, runId)).toMatchObject([told]);
+      expect(await world.find(runId)).toMatchObject({ status: 'COMPLETED', watermarkAfter: now });
+      await world.expectSound(runId);
+      expect((await world.lines(runId)).map(({ type }) => type)).toEqual([
+        'pipeline_run.create',
+        'pipeline_run.start',
+        'partition.start',
+        'partition.start',
+        'partition.complete',
+        'partition.fail',
+        'partition.retry',
+        'partition.start',
+        'partition.complete',
+        'pipeline_run.consolidate',
+        'pipeline_run.complete',
+      ]);
+    });
+
+    test('take up a partition that failed', async () => {
+      const runId = await create(1);
+      await begin(runId, 'p');
+      await end(runId, 'p', 'failed');
+      await ask(`UPDATE worker_runs SET status = 'running', completed_at = NULL WHERE run_id = $1`, runId);
+      expect(await world.find(runId)).toMatchObject({ status: 'WORKERS_RUNNING', failedWorkers: 0 });
+      expect((await world.partitions(runId))[0]).toMatchObject({ status: 'running', errorMessage: null });
+      await world.expectSound(runId);
+    });
+
+    test.each([
+      ['CREATED', []],
+      ['CONSOLIDATING', ['WORKERS_RUNNING', 'CONSOLIDATING']],
+      ['FAILED', ['WORKERS_RUNNING', 'CONSOLIDATION_SKIPPED', 'FAILED']],
+      ['CONSOLIDATION_SKIPPED', ['WORKERS_RUNNING', 'CONSOLIDATION_SKIPPED']],
+    ])('complete a run that is %s', async (_, states) => {
+      const runId = await create(0);
+      for (const status of states) {
+        await ask('UPDATE run_metadata SET status = $2 WHERE run_id = $1', runId, status);
+      }
+      await ask(SHUT, new Date(), runId);
+      expect(await world.find(runId)).toMatchObject({ status: 'COMPLETED', error: null });
+      await world.expectSound(runId);
+    });
+
+    test('complete none that was stopped, nor one of ours', async () => {
+      const runId = await create(0);
+      await ask(`UPDATE run_metadata SET status = 'CANCELLED' WHERE run_id = $1`, runId);
+      expect((await sqlFaultOf(ask(SHUT, new Date(), runId))).code).toBe('RL001');
+      expect((await sqlFaultOf(ask(SHUT, new Date(), failed.id))).code).toBe('23514');
+    });
+
+    test('take no step too many in a partition of ours', async () => {
+      for (const status of ['running', 'completed']) {
+        const move = ask(
+          `UPDATE worker_runs SET status = $2 WHERE run_id = $1 AND status = 'failed'`,
+          failed.id,
+          status,
+        );
+        expect((await sqlFaultOf(move)).code).toBe('RL001');
+      }
+      const born = ask(
+        `INSERT INTO worker_runs (run_id, partition_id, status, status_from) VALUES ($1, 'm', 'running', 'pending')`,
+        reading.id,
+      );
+      expect((await sqlFaultOf(born)).code).toBe('RL002');
+    });
   });
 
   test('that are partitions of a run of ours are born pending all the same', async () => {

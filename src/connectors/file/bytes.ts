@@ -1,7 +1,7 @@
 // Where a file's bytes come from: this machine's disk, or a download. Owns opening it at a position and
 // knowing whether it is still the same file: a range was planned on its bytes, and means nothing on others.
 
-import { createReadStream } from 'node:fs';
+import { createReadStream, type Stats } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { failureOfStatus, permanent, send, type SourceFault } from '../source-call.js';
 
@@ -9,7 +9,10 @@ export interface OpenBytes {
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Differs when the file does; null when that cannot be known. */
   readonly version: string | null;
+  /** The clock of whoever serves it. */
   readonly dateMs: number | null;
+  /** When it was written: what changed since is not in it. */
+  readonly modifiedMs: number | null;
 }
 
 export interface ByteSource {
@@ -33,17 +36,24 @@ export class DiskFile implements ByteSource {
   }
 
   async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
-    const version = await this.currentVersion();
+    const found = await this.#stat();
     const chunks = createReadStream(this.#path, { start: position, signal });
-    return { chunks, version, dateMs: null };
+    return { chunks, version: versionOnDisk(found), dateMs: null, modifiedMs: Math.floor(found.mtimeMs) };
   }
 
   async currentVersion(): Promise<string> {
-    const { size, mtimeMs } = await stat(this.#path).catch((error: NodeJS.ErrnoException) => {
+    return versionOnDisk(await this.#stat());
+  }
+
+  #stat(): Promise<Stats> {
+    return stat(this.#path).catch((error: NodeJS.ErrnoException) => {
       throw permanent(`the file cannot be read: ${error.code ?? error.message}`);
     });
-    return `${size}-${mtimeMs}`;
   }
+}
+
+function versionOnDisk({ size, mtimeMs }: Stats): string {
+  return `${size}-${mtimeMs}`;
 }
 
 export class Download implements ByteSource {
@@ -59,8 +69,12 @@ export class Download implements ByteSource {
   async open(position: number, signal: AbortSignal): Promise<OpenBytes> {
     // From the byte before, which is there even at the file's very end: no answer has to do without a version.
     const start = Math.max(0, position - 1);
-    const headers = { ...this.#headers, ...(position > 0 ? { range: `bytes=${start}-` } : {}) };
-    const response = await send({ url: this.#url, headers }, signal);
+    const headers = new Headers(this.#headers);
+    headers.delete('accept-encoding');
+    // Positions are of the file as it is, not compressed; beside a range, fetch says so of its own accord.
+    if (position === 0) headers.set('accept-encoding', 'identity');
+    else headers.set('range', `bytes=${start}-`);
+    const response = await send({ url: this.#url, headers: Object.fromEntries(headers) }, signal);
     const fault = response.ok ? null : failureOfStatus(response);
     if (position > 0 && response.status === 416) throw fileChanged();
     if (fault) throw fault;
@@ -68,8 +82,9 @@ export class Download implements ByteSource {
     return {
       // A server that knows no ranges sends everything.
       chunks: skip(response.status === 206 ? position - start : position, body),
-      version: response.headers.get('etag') ?? response.headers.get('last-modified'),
-      dateMs: Date.parse(response.headers.get('date') ?? '') || null,
+      version: versionOf(response.headers),
+      dateMs: timeOf(response.headers.get('date')),
+      modifiedMs: timeOf(response.headers.get('last-modified')),
     };
   }
 
@@ -77,6 +92,15 @@ export class Download implements ByteSource {
   async currentVersion(): Promise<null> {
     return null;
   }
+}
+
+/** A server may call the same file's tag weak in one answer and not in the next. */
+function versionOf(headers: Headers): string | null {
+  return headers.get('etag')?.replace(/^W\//, '') ?? headers.get('last-modified');
+}
+
+function timeOf(header: string | null): number | null {
+  return Date.parse(header ?? '') || null;
 }
 
 async function* none(): AsyncGenerator<Uint8Array> {}

@@ -62,7 +62,9 @@ export class FileSource implements Source {
       const { reader, dateMs } = await this.#openAt(0, signal);
       try {
         const ranges = await this.#cut(reader, this.#waitUnder(signal));
-        return { kind: 'planned', beganAt: planBeganAt(beganMs, dateMs), ranges };
+        // A file is as old as it was written: what changed between that and now is in the next one.
+        const beganAt = Math.min(planBeganAt(beganMs, dateMs).getTime(), reader.modifiedMs ?? Infinity);
+        return { kind: 'planned', beganAt: new Date(beganAt), ranges };
       } finally {
         reader.close();
       }
@@ -108,6 +110,8 @@ export class FileSource implements Source {
     wait: Wait,
   ): Promise<Page> {
     const names = JSON.parse(columns) as string[];
+    // What the files before it lacked cannot be told where nobody says when they were written.
+    const from = reader.modifiedMs === null ? null : since;
     const records: FeedRecord[] = [];
     let passed = 0;
     let isLast = false;
@@ -117,7 +121,7 @@ export class FileSource implements Source {
       if (!line) break;
       passed += 1;
       const parsed = this.#format.parse(line.text, names);
-      const isOld = 'record' in parsed && !this.#mapping.mayHaveChangedSince(parsed.record, since);
+      const isOld = 'record' in parsed && !this.#mapping.mayHaveChangedSince(parsed.record, from);
       if (!isOld) records.push(toFeedRecord(parsed, line.text, (record) => this.#mapping.idOf(record)));
     }
     isLast ||= to !== null && reader.position >= to;

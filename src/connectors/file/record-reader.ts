@@ -24,6 +24,7 @@ export type Wait = <T>(work: Promise<T>) => Promise<T>;
 
 export class RecordReader {
   readonly version: string | null;
+  readonly modifiedMs: number | null;
   readonly #chunks: AsyncIterator<Uint8Array>;
   /** Null where there are no quotes. */
   readonly #delimiter: number | null;
@@ -34,6 +35,7 @@ export class RecordReader {
 
   constructor(bytes: OpenBytes, position: number, format: Format, abort: AbortController) {
     this.version = bytes.version;
+    this.modifiedMs = bytes.modifiedMs;
     this.#chunks = bytes.chunks[Symbol.asyncIterator]();
     this.#position = position;
     this.#delimiter = format.delimiter?.charCodeAt(0) ?? null;

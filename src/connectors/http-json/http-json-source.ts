@@ -55,10 +55,13 @@ export class HttpJsonSource implements Source {
   ): Promise<Page | SourceFailure> {
     return outcomeOf(signal, async () => {
       const { start, end } = toOffsets(range);
-      const size = end === null ? limit : Math.min(limit, end - start - offset);
-      const answer = await this.#ask({ offset: start + offset, cursor, limit: size, since }, signal);
-      const items = this.#itemsOf(answer);
-      if (items.length > size) throw permanent(`the source gave ${items.length} records for ${size}`);
+      const size = end === null ? limit : Math.max(0, Math.min(limit, end - start - offset));
+      // Of a range that was read to its end only the count is wanted, and no source is asked for none.
+      const asked = Math.max(1, size);
+      const answer = await this.#ask({ offset: start + offset, cursor, limit: asked, since }, signal);
+      const given = this.#itemsOf(answer);
+      if (given.length > asked) throw permanent(`the source gave ${given.length} records for ${asked}`);
+      const items = given.slice(0, size);
       const next = this.#nextCursor(answer);
       if (next !== null && next === cursor)
         throw permanent(`the source gave the cursor ${next} twice in a row`);
@@ -133,6 +136,8 @@ export class HttpJsonSource implements Source {
     const { paging } = this.#settings;
     if (paging.kind === 'offset') return null;
     const next = readPath(json, paging.next);
+    // An empty text says that there is none, as null does.
+    if (next === '') return null;
     return typeof next === 'string' || typeof next === 'number' ? String(next) : null;
   }
 

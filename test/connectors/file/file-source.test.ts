@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startSandbox, type Sandbox } from '../../../src/sandbox/server.js';
 import type { Page, Source } from '../../../src/connectors/source.js';
@@ -182,10 +183,60 @@ describe('a file that changes while it is read', () => {
   });
 });
 
-test('only what changed, by its own time', async () => {
-  const text = '{"id":"a","at":"2026-01-01"}\n{"id":"b","at":"2026-06-01"}\n';
-  const source = await openFile('ndjson', 'since.ndjson', text, { fields: { updatedAt: 'at' } });
-  expect(await readIds(source, new Date('2026-05-01'))).toEqual(['b']);
+describe('only what changed', () => {
+  const AT = { fields: { updatedAt: 'at' } };
+  const CHANGED = Date.parse('2026-06-01T02:30:00Z');
+  const EXPORTED = Date.parse('2026-06-01T02:00:00Z');
+
+  function linesOf(...stamps: string[]): string {
+    return stamps.map((at, index) => `${JSON.stringify({ id: `r${index}`, at })}\n`).join('');
+  }
+
+  /** A server whose file was written at `modifiedMs`, if it says so. */
+  async function serve(text: string, modifiedMs: number | null): Promise<{ url: string; stop(): void }> {
+    const server = createServer((_, response) => {
+      if (modifiedMs !== null) response.setHeader('last-modified', new Date(modifiedMs).toUTCString());
+      response.end(text);
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    return { url, stop: () => server.close() };
+  }
+
+  test('by its own time', async () => {
+    const text = linesOf('2026-01-01T00:00:00Z', '2026-06-01T00:00:00Z');
+    const source = await openFile('ndjson', 'since.ndjson', text, AT);
+    expect(await readIds(source, new Date('2026-05-01'))).toEqual(['r1']);
+  });
+
+  test('after a file on disk was written, not after it was read, is the next one’s', async () => {
+    const source = await openFile('ndjson', 'export.ndjson', linesOf('2026-01-01T00:00:00Z'), AT);
+    await utimes(join(directory, 'export.ndjson'), new Date(), new Date(EXPORTED));
+    const { beganAt } = await planOf(source);
+    expect(beganAt).toEqual(new Date(EXPORTED));
+    await writeFile(join(directory, 'export.ndjson'), linesOf(new Date(CHANGED).toISOString()));
+    expect(await readIds(source, beganAt)).toEqual(['r0']);
+  });
+
+  test('after a download was written, likewise', async () => {
+    const { url, stop } = await serve(linesOf('2026-01-01T00:00:00Z'), EXPORTED);
+    const source = open('ndjson', { url, ...AT });
+    expect((await planOf(source)).beganAt).toEqual(new Date(EXPORTED));
+    expect(await readIds(source, new Date(CHANGED))).toEqual([]);
+    stop();
+  });
+
+  test('is everything in a download that nobody dates', async () => {
+    const { url, stop } = await serve(linesOf('2026-01-01T00:00:00Z'), null);
+    expect(await readIds(open('ndjson', { url, ...AT }), new Date(CHANGED))).toEqual(['r0']);
+    stop();
+  });
+
+  test('a file from the future is of now', async () => {
+    const source = await openFile('ndjson', 'future.ndjson', linesOf('2026-01-01T00:00:00Z'), AT);
+    await utimes(join(directory, 'future.ndjson'), new Date(), new Date(Date.now() + 3_600_000));
+    expect((await planOf(source)).beganAt.getTime()).toBeLessThanOrEqual(Date.now());
+  });
 });
 
 test.each(['../secret.csv', '/etc/passwd', '.'])('%s lies outside of the directory', (path) => {
@@ -236,6 +287,25 @@ describe.each(['csv', 'ndjson'] as const)('%s downloaded', (kind) => {
     sandbox.feedChanges(name).remove(5, Date.now());
     await expect(readRange(source, range!)).rejects.toThrow('has changed since the run was planned');
   });
+});
+
+test('a download from a server that compresses, and calls the tag of a whole file weak, is read to its end', async () => {
+  const lines = Array.from({ length: 100 }, (_, index) => `r${index},x,1,EUR\r\n`);
+  const text = Buffer.from(`${CSV_HEAD}${lines.join('')}`);
+  const server = createServer(({ headers }, response) => {
+    const start = Number(/^bytes=(\d+)-$/.exec(headers.range ?? '')?.[1] ?? 0);
+    const isCompressed = start === 0 && /gzip/.test(headers['accept-encoding'] ?? '');
+    response.setHeader('etag', start > 0 ? '"v1"' : 'W/"v1"');
+    if (start > 0) response.writeHead(206).end(text.subarray(start));
+    else if (isCompressed) response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync(text));
+    else response.end(text);
+  });
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const source = open('csv', { url, headers: { 'Accept-Encoding': 'gzip' } });
+  expect(await readIds(source)).toHaveLength(100);
+  source.close();
+  server.close();
 });
 
 test('the end of a download is an empty page when it falls on a page break', async () => {

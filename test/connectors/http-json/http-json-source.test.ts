@@ -44,6 +44,21 @@ test('by offset: ranges of offsets, every record once', async () => {
   expect(new Set(ids).size).toBe(1_000);
 });
 
+test('by offset: a range that was read to its end has nothing more, and no page of no length is asked for', async () => {
+  const limits: (string | null)[] = [];
+  const url = await serve((query) => {
+    limits.push(query.get('limit'));
+    return { items: [{ id: 1 }], total: 60 };
+  });
+  const source = open('http-json', { url, total: 'total' });
+  const page = await source.fetchPage(
+    { range: { start: 0, end: 30 }, offset: 30, cursor: null, limit: 30, since: null },
+    never,
+  );
+  expect(page).toMatchObject({ kind: 'page', records: [], passed: 0, isLast: true, totalRecords: 30 });
+  expect(limits).toEqual(['1']);
+});
+
 test('by offset: only what changed, by the parameter of the source', async () => {
   const source = open('http-json', { url: sandbox.feedUrl('since', 'items', { size: 100 }), ...BY_OFFSET });
   const since = new Date();
@@ -72,6 +87,18 @@ test('by cursor: one range, from cursor to cursor', async () => {
   const { pages, records } = await readRange(source, ranges[0]!);
   expect(pages.map(({ cursor }) => cursor)).toEqual(['30', '60', '90', null]);
   expect(new Set(records.map(({ externalId }) => externalId)).size).toBe(100);
+});
+
+test.each([
+  ['null', { next: null }],
+  ['an empty text', { next: '' }],
+  ['nothing', {}],
+])('by cursor: %s where the next one would be is the end', async (_, last) => {
+  const url = await serve((query) =>
+    query.get('cursor') === 'b' ? { items: [{ id: 2 }], ...last } : { items: [{ id: 1 }], next: 'b' },
+  );
+  const source = open('http-json', { url, paging: { kind: 'cursor' } });
+  expect(await readIds(source)).toEqual(['1', '2']);
 });
 
 test('maps a record by its fields', async () => {
