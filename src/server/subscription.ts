@@ -10,20 +10,17 @@ import {
   getOperationAST,
   GraphQLError,
   OperationTypeNode,
-  parse,
-  specifiedRules,
-  validate,
   type DocumentNode,
   type ExecutionArgs,
   type ExecutionResult,
   type GraphQLSchema,
-  type ValidationRule,
 } from 'graphql';
 import type { Viewer } from '../domain/viewer.js';
 import { assertAffordable, measureCost } from './cost.js';
+import { DocumentCache, isRefused } from './document-cache.js';
 import { requestError, type ErrorPresenter } from './errors.js';
-import { documentRules, type Limits } from './limits.js';
-import { isolateOperation, resumeAfter, rootFieldOf, shapeOf } from './subscription-shape.js';
+import type { Limits } from './limits.js';
+import { isConditional, isolateOperation, resumeAfter, rootFieldOf, shapeOf } from './subscription-shape.js';
 
 export type CreateContext = (viewer: Viewer) => object | Promise<object>;
 
@@ -96,6 +93,7 @@ export class SubscriptionExecutor {
       if (isRefused(whole)) return whole;
       assertSubscription(whole, operationName);
       const document = isolateOperation(whole, operationName);
+      assertUnconditional(document);
       assertAffordable(measureCost({ schema, document, operationName, variables }), limits.cost);
       const execution = { schema, document, operationName, variableValues: variables };
       const shown = new ShownEvents(execution, viewer, this.options, this.shared);
@@ -235,37 +233,6 @@ class SharedDeliveries {
   }
 }
 
-/** After a restart thousands of clients come back with the same few documents. */
-class DocumentCache {
-  private static readonly MAX_DOCUMENTS = 200;
-  private static readonly MAX_LENGTH = 20_000;
-  private readonly rules: readonly ValidationRule[];
-  private readonly documents = new Map<string, DocumentNode>();
-
-  constructor(
-    private readonly schema: GraphQLSchema,
-    private readonly limits: Limits,
-  ) {
-    this.rules = [...specifiedRules, ...documentRules(limits)];
-  }
-
-  read(query: string): DocumentNode | readonly GraphQLError[] {
-    const known = this.documents.get(query);
-    if (known) return known;
-    const document = parse(query, { maxTokens: this.limits.tokens });
-    const invalid = validate(this.schema, document, this.rules);
-    if (invalid.length > 0) return invalid;
-    if (query.length <= DocumentCache.MAX_LENGTH) this.keep(query, document);
-    return document;
-  }
-
-  private keep(query: string, document: DocumentNode): void {
-    const [oldest] = this.documents.keys();
-    if (this.documents.size >= DocumentCache.MAX_DOCUMENTS) this.documents.delete(oldest!);
-    this.documents.set(query, document);
-  }
-}
-
 function assertSubscription(document: DocumentNode, operationName: string | null | undefined): void {
   const operation = getOperationAST(document, operationName);
   if (!operation) throw requestError('BAD_USER_INPUT', 'Name the operation to run by `operationName`.');
@@ -276,15 +243,19 @@ function assertSubscription(document: DocumentNode, operationName: string | null
   );
 }
 
+/** Under a condition there might be nothing to subscribe to, of which GraphQL's own rules say nothing. */
+function assertUnconditional(operation: DocumentNode): void {
+  if (!isConditional(operation)) return;
+  const message =
+    'The field of a subscription takes neither @skip nor @include, and stands in no such fragment.';
+  throw requestError('BAD_USER_INPUT', message);
+}
+
 function readPosition(lastEventId: string | null | undefined, operation: DocumentNode): number | null {
   if (lastEventId === null || lastEventId === undefined || lastEventId === '') return null;
   if (rootFieldOf(operation) !== RESUMABLE) return null;
   if (/^\d{1,9}$/.test(lastEventId)) return Number(lastEventId);
   throw requestError('BAD_USER_INPUT', 'Last-Event-ID must be the id of an event that this stream has sent.');
-}
-
-function isRefused(read: DocumentNode | readonly GraphQLError[]): read is readonly GraphQLError[] {
-  return Array.isArray(read);
 }
 
 function asGraphQLError(error: unknown): GraphQLError {
