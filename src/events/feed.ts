@@ -19,7 +19,7 @@ import {
 } from '../store/run.js';
 import { HeardBells } from './heard-bells.js';
 import type { BellListener } from './listener.js';
-import { whenAvailable } from './patience.js';
+import { DEFAULT_BACKSTOP_MS, whenAvailable } from './patience.js';
 import { prunedLedger, RunLog } from './run-log.js';
 import { findRunRows, type RunRow } from './run-row.js';
 import { RunStates } from './run-states.js';
@@ -39,7 +39,6 @@ export interface FeedOptions {
 }
 
 const DEFAULT_PROGRESS_INTERVAL_MS = 100;
-const DEFAULT_BACKSTOP_MS = 15_000;
 const DEFAULT_PAGE_SIZE = 100;
 const DEFAULT_MAX_UNREAD_RUNS = 10_000;
 const DEFAULT_LONGEST_TRANSACTION_MS = 30_000;
