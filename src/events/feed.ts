@@ -179,6 +179,7 @@ export class RunFeed {
   }
 
   private async findMissedByRun(): Promise<void> {
+    this.states.readAgain();
     const known = this.states.watched();
     for (const [id, log] of this.logs) known.set(id, Math.min(log.lastSeq, known.get(id) ?? Infinity));
     if (known.size === 0) return;

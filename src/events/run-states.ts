@@ -75,6 +75,15 @@ export class RunStates {
     this.settle(state);
   }
 
+  /** Reads every run that is watched by itself: what is shown of it may change without a line of its ledger. */
+  readAgain(): void {
+    for (const state of this.states.values()) {
+      if (state.watchers.size === 0) continue;
+      state.marked = true;
+      this.settle(state);
+    }
+  }
+
   boardTenants(): string[] {
     return [...this.boards.keys()];
   }
