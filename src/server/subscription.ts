@@ -13,6 +13,7 @@ import {
   type DocumentNode,
   type ExecutionArgs,
   type ExecutionResult,
+  type GraphQLFormattedError,
   type GraphQLSchema,
 } from 'graphql';
 import type { Viewer } from '../domain/viewer.js';
@@ -40,6 +41,8 @@ export interface Delivery {
   readonly id: string | null;
   /** It tells of errors, which may be gone when the next one asks. */
   readonly failed: boolean;
+  /** Whoever is shown it may not see what comes after it either. */
+  readonly isLast: boolean;
 }
 
 export interface ExecutorOptions {
@@ -141,6 +144,8 @@ export class PreparedSubscription {
  * unsubscribes wait for the next event; this one passes `return()` on at once.
  */
 export class DeliveryStream {
+  private ended = false;
+
   constructor(
     private readonly source: AsyncIterator<unknown>,
     private readonly shown: ShownEvents,
@@ -148,17 +153,21 @@ export class DeliveryStream {
 
   /** Null at the end. */
   async next(): Promise<Delivery | null> {
+    if (this.ended) return null;
     const event = await this.source.next();
     if (event.done === true) return null;
     try {
-      return await this.shown.show(event.value);
+      const delivery = await this.shown.show(event.value);
+      if (delivery.isLast) await this.return();
+      return delivery;
     } catch (error) {
-      await this.source.return?.();
+      await this.return();
       throw error;
     }
   }
 
   async return(): Promise<void> {
+    this.ended = true;
     await this.source.return?.();
   }
 }
@@ -191,8 +200,11 @@ class ShownEvents {
     const contextValue = await this.createContext();
     const { data, errors } = await execute({ ...this.execution, rootValue: event, contextValue });
     const shown = errors?.map((error) => this.options.errors.present(error));
-    const id = this.isResumable ? String((event as { readonly seq: number }).seq) : null;
-    return { text: JSON.stringify({ data, errors: shown }), id, failed: shown !== undefined };
+    const failed = shown !== undefined;
+    // Whoever resumes after it has not seen what failed.
+    const id = this.isResumable && !failed ? String((event as { readonly seq: number }).seq) : null;
+    const isLast = shown?.some(isRefusalOfAll) ?? false;
+    return { text: JSON.stringify({ data, errors: shown }), id, failed, isLast };
   }
 
   private keyFor(viewer: Viewer): string {
@@ -256,6 +268,11 @@ function readPosition(lastEventId: string | null | undefined, operation: Documen
   if (rootFieldOf(operation) !== RESUMABLE) return null;
   if (/^\d{1,9}$/.test(lastEventId)) return Number(lastEventId);
   throw requestError('BAD_USER_INPUT', 'Last-Event-ID must be the id of an event that this stream has sent.');
+}
+
+/** The key may not use the subscription any more, and so none of its events. */
+function isRefusalOfAll({ path, extensions }: GraphQLFormattedError): boolean {
+  return path?.length === 1 && extensions?.['code'] === 'FORBIDDEN';
 }
 
 function asGraphQLError(error: unknown): GraphQLError {
