@@ -47,6 +47,9 @@ import type { SecretBox } from './store/secret-box.js';
 // The project directory is the parent of src as well as of dist.
 const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
 
+/** How long a caller waits for one answer of the database; what is fed live is asked for again after that. */
+const LONGEST_ANSWER_MS = 30_000;
+
 type Stop = () => Promise<void>;
 
 /** What the server and the runner of a process have in common. */
@@ -120,11 +123,12 @@ export class App {
     const secrets = await this.#openSecretBox(db);
     const sandbox = await this.#startSandbox(db);
     const listener = await this.#startListener(url);
-    const metrics = this.#measure(db, listener);
+    const callersDb = db.answeringWithin(LONGEST_ANSWER_MS);
+    const metrics = this.#measure(callersDb, listener);
     const channels = new ChannelAccess(this.#config, db, secrets, sandbox);
     const sources = new SourceAccess(this.#config, secrets, sandbox);
     const parts = { db, listener, channels, sources, metrics, tracing };
-    await this.#startServer(parts);
+    await this.#startServer({ ...parts, db: callersDb });
     if (this.#config.role !== 'api') this.#startRunner(parts);
   }
 

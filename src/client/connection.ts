@@ -7,7 +7,7 @@ import { createClient, type Client, type FormattedExecutionResult, type Sink } f
 export interface ConnectionOptions {
   /** Address of the GraphQL endpoint: http, https, ws or wss. */
   readonly url: string;
-  /** Asked for anew at each connection when it is a function. */
+  /** Asked for anew at each connection when it is a function, and once more when the key that it gave is refused. */
   readonly apiKey?: string | (() => string | Promise<string>);
   /** Where there is no global WebSocket, as in Node before 22: that of the package `ws`. */
   readonly webSocketImpl?: unknown;
@@ -25,6 +25,7 @@ const GREETING_MS = 10_000;
 const OPEN = 1;
 const NORMAL_CLOSURE = 1000;
 const MESSAGE_TOO_BIG = 1009;
+const KEY_REFUSED = 4401;
 /** The server takes 1 MiB; of that, room for what stands around a subscription. */
 const LARGEST_SUBSCRIPTION = 2 ** 20 - 1024;
 
@@ -55,9 +56,13 @@ export class Connection {
   private readonly unheard = new Set<() => void>();
   private readonly questions = new Map<number, readonly (() => void)[]>();
   private questionsAsked = 0;
+  private readonly asksForKeys: boolean;
+  /** In a row. */
+  private keysRefused = 0;
 
   constructor(options: ConnectionOptions) {
     const { url, apiKey, webSocketImpl, heartbeatMs = HEARTBEAT_MS, greetingMs = GREETING_MS } = options;
+    this.asksForKeys = typeof apiKey === 'function';
     this.client = createClient({
       url: url.replace(/^http/, 'ws'),
       webSocketImpl: hardened(webSocketImpl ?? (globalThis as { WebSocket?: unknown }).WebSocket),
@@ -75,6 +80,7 @@ export class Connection {
         },
         connected: (socket) => {
           this.greeting = clear(this.greeting);
+          this.keysRefused = 0;
           this.serveBy(socket as Socket);
           this.askWhatWasHeard();
         },
@@ -118,6 +124,11 @@ export class Connection {
     return () => this.unheard.delete(handle);
   }
 
+  /** The key that was refused last may have been changed for another meanwhile. */
+  get mayHaveNewKey(): boolean {
+    return this.asksForKeys && this.keysRefused === 1;
+  }
+
   close(): void {
     clearTimeout(this.silence);
     // It would wait for a connection that is being made, and fail with it.
@@ -138,6 +149,7 @@ export class Connection {
     this.greeting = clear(this.greeting);
     this.silence = clear(this.silence);
     this.questions.clear();
+    if (code === KEY_REFUSED) this.keysRefused += 1;
     // Closed as if all were well, graphql-ws would subscribe anew, from where each subscription began.
     if (code !== NORMAL_CLOSURE) return;
     for (const [sink, socket] of [...this.sinks]) {

@@ -24,6 +24,8 @@ const PASSING_CLOSE_CODES: Readonly<Record<number, string>> = {
   4500: 'INTERNAL',
 };
 
+/** Answers of somebody who is there. */
+const REFUSALS = ['RATE_LIMITED', 'INTERNAL', 'UNAUTHENTICATED'];
 const PASSING = [UNREACHABLE, 'UNAVAILABLE', 'RATE_LIMITED', 'INTERNAL'];
 
 export class RunledgerError extends Error {
@@ -48,7 +50,12 @@ export class RunledgerError extends Error {
 
   /** Somebody is there and says no: waiting for long is of no use. */
   get isAnswer(): boolean {
-    return this.code === 'RATE_LIMITED' || this.code === 'INTERNAL';
+    return REFUSALS.includes(this.code);
+  }
+
+  /** The key is none, or none any more: with another one it may go through. */
+  get isAboutKey(): boolean {
+    return this.code === 'UNAUTHENTICATED';
   }
 }
 

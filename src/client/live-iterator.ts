@@ -138,7 +138,8 @@ export class LiveIterator<Item> implements AsyncIterableIterator<Item, undefined
     this.refusals = error.isAnswer ? this.refusals + 1 : 0;
     const { maxRetries = Infinity, onRetry } = this.patience;
     const isEnough = this.attempts > maxRetries || this.refusals > MOST_REFUSALS;
-    if (!error.isPassing || isEnough) return this.fail(error);
+    const isPassing = error.isPassing || (error.isAboutKey && this.connection.mayHaveNewKey);
+    if (!isPassing || isEnough) return this.fail(error);
     const waitMs = this.nextWait();
     this.timer = setTimeout(() => this.resume(), waitMs);
     onRetry?.(error, { attempt: this.attempts, waitMs });

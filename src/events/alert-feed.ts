@@ -9,8 +9,7 @@ import { readAlertsSince, type AlertRow, type AlertsRead } from '../store/alert.
 import type { Database } from '../store/db.js';
 import { FeedIterator } from './feed-iterator.js';
 import type { BellListener } from './listener.js';
-
-const DEFAULT_BACKSTOP_MS = 15_000;
+import { DEFAULT_BACKSTOP_MS } from './patience.js';
 
 export class AlertFeed {
   private readonly watchers = new Map<string, Set<AlertWatcher>>();

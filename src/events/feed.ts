@@ -19,7 +19,7 @@ import {
 } from '../store/run.js';
 import { HeardBells } from './heard-bells.js';
 import type { BellListener } from './listener.js';
-import { whenAvailable } from './patience.js';
+import { DEFAULT_BACKSTOP_MS, whenAvailable } from './patience.js';
 import { prunedLedger, RunLog } from './run-log.js';
 import { findRunRows, type RunRow } from './run-row.js';
 import { RunStates } from './run-states.js';
@@ -39,8 +39,9 @@ export interface FeedOptions {
 }
 
 const DEFAULT_PROGRESS_INTERVAL_MS = 100;
-const DEFAULT_BACKSTOP_MS = 15_000;
 const DEFAULT_PAGE_SIZE = 100;
+/** An ops run's lines may have 128 KiB each. */
+const DEFAULT_PAGE_BYTES = 2 ** 20;
 const DEFAULT_MAX_UNREAD_RUNS = 10_000;
 const DEFAULT_LONGEST_TRANSACTION_MS = 30_000;
 
@@ -153,12 +154,12 @@ export class RunFeed {
   }
 
   private openLog(head: RunHead): RunLog {
+    const portion = { lines: this.options.pageSize ?? DEFAULT_PAGE_SIZE, bytes: DEFAULT_PAGE_BYTES };
     const reads = {
-      readPage: (after: number, limit: number) => readLedger(this.db, head, head.id, after, limit),
+      readPage: (after: number) => readLedger(this.db, head, head.id, after, portion),
       readHead: async () => (await readRunHeads(this.db, [head.id]))[0] ?? null,
     };
-    const pageSize = this.options.pageSize ?? DEFAULT_PAGE_SIZE;
-    const log = new RunLog(head, pageSize, reads, () => this.logs.delete(head.id));
+    const log = new RunLog(head, reads, () => this.logs.delete(head.id));
     this.logs.set(head.id, log);
     return log;
   }
@@ -178,6 +179,7 @@ export class RunFeed {
   }
 
   private async findMissedByRun(): Promise<void> {
+    this.states.readAgain();
     const known = this.states.watched();
     for (const [id, log] of this.logs) known.set(id, Math.min(log.lastSeq, known.get(id) ?? Infinity));
     if (known.size === 0) return;

@@ -1,7 +1,10 @@
-// A database that is away is waited for: it is no reason to end a subscription. Called by the feeds.
+// How long feeds wait. A database that is away is waited for: it is no reason to end a subscription. Called by the
+// feeds.
 
 import { AppError } from '../errors.js';
 
+/** Between looks for what bells may have been lost of. */
+export const DEFAULT_BACKSTOP_MS = 15_000;
 const FIRST_DELAY_MS = 100;
 const LONGEST_DELAY_MS = 5_000;
 

@@ -1,9 +1,9 @@
 // One run's ledger as its subscribers read it. The ledger itself is the queue: a subscriber is a cursor, and
 // reads on from there a page at a time. Subscribers at the same place share the page, and so the very same
 // row objects. Invariants: each gets every line after its cursor once and in order; a slow one holds one page
-// and slows nobody. Called by feed.
+// and slows nobody; once all have come to the end, nothing is kept. Called by feed.
 
-import type { RunEventRow } from '../store/ledger.js';
+import type { LedgerPage, RunEventRow } from '../store/ledger.js';
 import type { RunHead } from '../store/run.js';
 import { AppError } from '../errors.js';
 import { FeedIterator } from './feed-iterator.js';
@@ -19,13 +19,13 @@ export function prunedLedger(prunedSeq: number, lastSeq: number): AppError {
 }
 
 export interface LogReads {
-  /** Up to `pageSize` lines after a seq, in order. */
-  readPage(after: number, pageSize: number): Promise<RunEventRow[]>;
+  /** The lines after a seq, in order, as many as are read at once. */
+  readPage(after: number): Promise<LedgerPage>;
   /** Where the run stands now; null when it is gone. */
   readHead(): Promise<RunHead | null>;
 }
 
-interface LedgerPage {
+interface KeptPage {
   readonly after: number;
   readonly rows: readonly RunEventRow[];
   /** Whoever has read the page has all up to here. */
@@ -38,7 +38,9 @@ const PAGES_KEPT = 4;
 export class RunLog {
   private readonly readers = new Set<LedgerReader>();
   private readonly loading = new Set<number>();
-  private pages: readonly LedgerPage[] = [];
+  private pages: readonly KeptPage[] = [];
+  /** Readers that have not come to the end since there last was something new. */
+  private readonly behind = new Set<LedgerReader>();
   /** The highest seq that is known to exist. */
   private newest: number;
   /** Until a read has reached the end, a line may have come, and its bell gone by, that nobody knows of. */
@@ -46,7 +48,6 @@ export class RunLog {
 
   constructor(
     head: RunHead,
-    private readonly pageSize: number,
     private readonly reads: LogReads,
     private readonly onEmpty: () => void,
   ) {
@@ -60,6 +61,7 @@ export class RunLog {
   read(after: number): LedgerReader {
     const reader = new LedgerReader(this, after);
     this.readers.add(reader);
+    this.behind.add(reader);
     return reader;
   }
 
@@ -67,19 +69,22 @@ export class RunLog {
   hear(seq: number): void {
     if (seq <= this.newest) return;
     this.newest = seq;
-    for (const reader of this.readers) reader.wake();
+    for (const reader of this.readers) this.rouse(reader);
   }
 
-  /** The page that follows a cursor, if it is at hand; otherwise it is on its way, or there is none yet. */
-  pageAfter(cursor: number): LedgerPage | null {
+  /** The page that a reader reads next, if it is at hand; otherwise it is on its way, or there is none yet. */
+  pageFor(reader: LedgerReader): KeptPage | null {
+    const { cursor } = reader;
     const page = this.pages.find(({ after, upTo }) => after <= cursor && cursor < upTo);
     if (page) return page;
     if (cursor < this.newest || !this.isKnown) void this.load(cursor);
+    else this.atEnd(reader);
     return null;
   }
 
   remove(reader: LedgerReader): void {
     this.readers.delete(reader);
+    this.atEnd(reader);
     if (this.readers.size === 0) this.onEmpty();
   }
 
@@ -93,13 +98,24 @@ export class RunLog {
     }
   }
 
+  private rouse(reader: LedgerReader): void {
+    this.behind.add(reader);
+    reader.wake();
+  }
+
+  /** What all have read nobody asks for again: whoever comes later comes at the end, or replays from anywhere. */
+  private atEnd(reader: LedgerReader): void {
+    this.behind.delete(reader);
+    if (this.behind.size === 0) this.pages = [];
+  }
+
   private async load(after: number): Promise<void> {
     if (this.loading.has(after)) return;
     this.loading.add(after);
     let found = after;
     try {
-      const rows = await this.ask(() => this.reads.readPage(after, this.pageSize));
-      this.isKnown ||= rows.length < this.pageSize;
+      const { rows, isLast } = await this.ask(() => this.reads.readPage(after));
+      this.isKnown ||= isLast;
       await this.assertWhole(after, rows);
       found = rows.at(-1)?.seq ?? after;
       this.newest = Math.max(this.newest, found);
@@ -110,7 +126,9 @@ export class RunLog {
       this.loading.delete(after);
     }
     // The bell of a line that was found here has no news any more: whoever waits for it is woken now.
-    for (const reader of this.readers) if (reader.cursor === after || reader.cursor < found) reader.wake();
+    for (const reader of this.readers) {
+      if (reader.cursor === after || reader.cursor < found) this.rouse(reader);
+    }
   }
 
   /** Numbers have no gap, and nobody rings before the line is there: what is missing was pruned, or never was. */
@@ -137,7 +155,7 @@ export class RunLog {
 }
 
 class LedgerReader extends FeedIterator<RunEventRow> {
-  private page: LedgerPage | null = null;
+  private page: KeptPage | null = null;
   private index = 0;
 
   constructor(
@@ -156,7 +174,7 @@ class LedgerReader extends FeedIterator<RunEventRow> {
         return row;
       }
       if (this.page) this.cursor = Math.max(this.cursor, this.page.upTo);
-      this.page = this.log.pageAfter(this.cursor);
+      this.page = this.log.pageFor(this);
       if (!this.page) return null;
       this.index = this.page.rows.findIndex(({ seq }) => seq > this.cursor);
       if (this.index < 0) this.index = this.page.rows.length;

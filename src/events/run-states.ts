@@ -68,11 +68,20 @@ export class RunStates {
   }
 
   hear(run: RunName): void {
-    const isWatched = (this.states.get(run.id)?.watchers.size ?? 0) > 0;
+    const isWatched = (this.states.get(keyOf(run))?.watchers.size ?? 0) > 0;
     if (!isWatched && !this.boards.has(run.tenantId)) return;
     const state = this.stateOf(run);
     state.hear();
     this.settle(state);
+  }
+
+  /** Reads every run that is watched by itself: what is shown of it may change without a line of its ledger. */
+  readAgain(): void {
+    for (const state of this.states.values()) {
+      if (state.watchers.size === 0) continue;
+      state.marked = true;
+      this.settle(state);
+    }
   }
 
   boardTenants(): string[] {
@@ -114,8 +123,9 @@ export class RunStates {
   }
 
   private stateOf(run: RunName): RunState {
-    const state = this.states.get(run.id) ?? new RunState(run);
-    this.states.set(run.id, state);
+    const key = keyOf(run);
+    const state = this.states.get(key) ?? new RunState(run);
+    this.states.set(key, state);
     return state;
   }
 
@@ -128,7 +138,7 @@ export class RunStates {
       if (wait > 0) state.timer = setTimeout(() => this.enqueue(state), wait);
       else this.enqueue(state);
     } else if (state.watchers.size === 0) {
-      state.timer = setTimeout(() => this.states.delete(state.run.id), REMEMBERED_MS).unref();
+      state.timer = setTimeout(() => this.states.delete(keyOf(state.run)), REMEMBERED_MS).unref();
     }
   }
 
@@ -157,14 +167,15 @@ export class RunStates {
     const { kind, tenantId } = group[0]!.run;
     for (const state of group) state.beginRead();
     const ids = group.map(({ run }) => run.id);
-    const boards = (): Iterable<Board> => this.boards.get(tenantId) ?? [];
+    // Whoever comes while it is read has perhaps seen newer rows, and has a read of their own.
+    const boards = [...(this.boards.get(tenantId) ?? [])];
     try {
       const rows = await this.ask(() => this.reads.findRows(tenantId, kind, ids));
       for (const state of group) {
-        state.endRead(rows.get(state.run.id) ?? null, boards(), this.options.intervalMs);
+        state.endRead(rows.get(state.run.id) ?? null, boards, this.options.intervalMs);
       }
     } catch (error) {
-      for (const state of group) state.fail(asError(error), boards());
+      for (const state of group) state.fail(asError(error), boards);
     }
     for (const state of group) this.settle(state);
   }
@@ -172,6 +183,11 @@ export class RunStates {
   private ask<T>(work: () => Promise<T>): Promise<T> {
     return whenAvailable(work, () => !this.stopped);
   }
+}
+
+/** All that a bell says of who a run is: one that is forged must not stand in the way of a true one. */
+function keyOf({ kind, tenantId, id }: RunName): string {
+  return `${kind} ${tenantId} ${id}`;
 }
 
 function asError(error: unknown): Error {

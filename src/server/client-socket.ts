@@ -27,6 +27,9 @@ const AHEAD_BYTES = 16 * 1024;
 const CLOSE_GRACE_MS = 2_000;
 /** One that has not been reading needs time to reach the close frame, and costs little meanwhile. */
 const UNREAD_CLOSE_GRACE_MS = 30_000;
+/** What somebody who has not been admitted may say at once: enough for a connection_init. */
+const LONGEST_GREETING = 8 * 1024;
+const TOO_BIG = 1009;
 /** What RFC 6455 leaves for the reason in a close frame. */
 const LONGEST_REASON_BYTES = 123;
 
@@ -103,7 +106,11 @@ export class ClientSocket implements LiveConnection {
     this.socket.on('message', (data) => {
       // What was on its way when we closed is not begun any more.
       if (!this.isOpen) return;
-      handle(String(data)).catch((err: unknown) => {
+      const text = String(data);
+      if (this.right === null && text.length > LONGEST_GREETING) {
+        return this.close(TOO_BIG, 'Too big a message before the connection is acknowledged');
+      }
+      handle(text).catch((err: unknown) => {
         this.log.error({ err }, 'unforeseen error in a WebSocket message');
         this.close(OUR_FAULT, 'Something went wrong on our side');
       });
@@ -189,7 +196,8 @@ export class ClientSocket implements LiveConnection {
     if (!this.isOpen) return;
     this.log.warn({ buffered: this.socket.bufferedAmount }, 'dropped a WebSocket client that does not read');
     this.close(NOT_READING, 'Dropped: messages were not read fast enough');
-    this.cutIn(UNREAD_CLOSE_GRACE_MS);
+    // Whoever has shown no key is not kept for.
+    if (this.right !== null) this.cutIn(UNREAD_CLOSE_GRACE_MS);
   }
 
   private cutIn(ms: number): void {

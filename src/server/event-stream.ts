@@ -19,9 +19,16 @@ const HEADERS = {
 /** A comment, which clients pass over. */
 const HEARTBEAT = ':\n\n';
 
+/** A subscription as the stream knows it. */
+export interface Carried {
+  /** Says why there is nothing more, in the words of its protocol. */
+  refuse(errors: readonly GraphQLFormattedError[]): void;
+  /** Nothing more can be sent. */
+  cancel(): void;
+}
+
 export class EventStream implements LiveConnection {
-  /** Subscriptions under way. */
-  subscriptions = 0;
+  private readonly carried = new Set<Carried>();
   private readonly raw: ServerResponse;
   private readonly handlers = new Set<() => void>();
   private ended = false;
@@ -58,8 +65,23 @@ export class EventStream implements LiveConnection {
   }
 
   expel(shown: GraphQLFormattedError): void {
-    this.refuse([shown]);
+    for (const subscription of this.carried) subscription.refuse([shown]);
     this.end();
+  }
+
+  /** Subscriptions under way. */
+  get subscriptions(): number {
+    return this.carried.size;
+  }
+
+  /** Answers how to take it off again. */
+  carry(subscription: Carried): () => void {
+    this.carried.add(subscription);
+    const forget = this.onEnd(() => subscription.cancel());
+    return () => {
+      forget();
+      this.carried.delete(subscription);
+    };
   }
 
   /** Done at once while the client keeps up; a promise to wait for when it does not. */

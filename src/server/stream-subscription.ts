@@ -1,8 +1,9 @@
 // One subscription on one event stream, from its first event to its end. Called by event-streams.
 
+import type { GraphQLFormattedError } from 'graphql';
 import type { Place } from './admission.js';
 import type { ErrorPresenter } from './errors.js';
-import type { EventStream } from './event-stream.js';
+import type { Carried, EventStream } from './event-stream.js';
 import { DeliveryStream, type PreparedSubscription } from './subscription.js';
 
 /** How results stand in a stream. */
@@ -26,10 +27,10 @@ export function namedBy(operationId: string): Envelope {
   };
 }
 
-export class StreamSubscription {
+export class StreamSubscription implements Carried {
   private deliveries: DeliveryStream | null = null;
   private cancelled = false;
-  private readonly forget: () => void;
+  private readonly leave: () => void;
 
   constructor(
     private readonly prepared: PreparedSubscription,
@@ -38,8 +39,7 @@ export class StreamSubscription {
     private readonly errors: ErrorPresenter,
     private readonly place: Place,
   ) {
-    stream.subscriptions += 1;
-    this.forget = stream.onEnd(() => this.cancel());
+    this.leave = stream.carry(this);
   }
 
   /** Settles when there is nothing more to deliver; never fails. */
@@ -51,10 +51,14 @@ export class StreamSubscription {
     } catch (error) {
       this.sendErrors([error]);
     }
-    this.forget();
-    this.stream.subscriptions -= 1;
+    this.leave();
     this.place.leave();
-    void this.stream.send('complete', this.envelope.complete);
+    this.complete();
+  }
+
+  refuse(errors: readonly GraphQLFormattedError[]): void {
+    void this.stream.send('next', this.envelope.next(JSON.stringify({ errors })));
+    this.complete();
   }
 
   cancel(): void {
@@ -72,6 +76,10 @@ export class StreamSubscription {
       if (sent) await sent;
     }
     await deliveries.return();
+  }
+
+  private complete(): void {
+    void this.stream.send('complete', this.envelope.complete);
   }
 
   private sendErrors(errors: readonly unknown[]): void {

@@ -8,8 +8,12 @@ import {
   print,
   separateOperations,
   visit,
+  type DefinitionNode,
   type DocumentNode,
   type FieldNode,
+  type FragmentDefinitionNode,
+  type OperationDefinitionNode,
+  type SelectionNode,
   type SelectionSetNode,
 } from 'graphql';
 
@@ -45,12 +49,23 @@ export function shapeOf(operation: DocumentNode, variables: Variables): string {
 
 /** The field whose events are asked for: a valid subscription has exactly one. */
 export function rootFieldOf(operation: DocumentNode): string | null {
-  let name: string | null = null;
-  mapRootFields(operation, (field) => {
-    name = field.name.value;
-    return field;
-  });
-  return name;
+  const field = rootSelectionsOf(operation).find((selection) => selection.kind === Kind.FIELD);
+  return field?.name.value ?? null;
+}
+
+/** Whether that field is there only under a condition. */
+export function isConditional(operation: DocumentNode): boolean {
+  const directives = rootSelectionsOf(operation).flatMap((selection) => selection.directives ?? []);
+  return directives.some(({ name }) => name.value === 'skip' || name.value === 'include');
+}
+
+/** Fields of the root, and the fragments that they stand in. */
+function rootSelectionsOf({ definitions }: DocumentNode): SelectionNode[] {
+  const within = ({ selections }: SelectionSetNode): SelectionNode[] =>
+    selections.flatMap((selection) =>
+      selection.kind === Kind.INLINE_FRAGMENT ? [selection, ...within(selection.selectionSet)] : [selection],
+    );
+  return definitions.filter(holdsRootFields).flatMap(({ selectionSet }) => within(selectionSet));
 }
 
 /** The same subscription, with the root field's `after` set. */
@@ -77,11 +92,17 @@ function mapRootFields(operation: DocumentNode, change: (field: FieldNode) => Fi
   });
   return {
     ...operation,
-    definitions: operation.definitions.map((definition) => {
-      const holdsRootFields =
-        definition.kind === Kind.OPERATION_DEFINITION ||
-        (definition.kind === Kind.FRAGMENT_DEFINITION && definition.typeCondition.name.value === ROOT_TYPE);
-      return holdsRootFields ? { ...definition, selectionSet: mapSet(definition.selectionSet) } : definition;
-    }),
+    definitions: operation.definitions.map((definition) =>
+      holdsRootFields(definition)
+        ? { ...definition, selectionSet: mapSet(definition.selectionSet) }
+        : definition,
+    ),
   };
+}
+
+function holdsRootFields(
+  definition: DefinitionNode,
+): definition is OperationDefinitionNode | FragmentDefinitionNode {
+  if (definition.kind === Kind.OPERATION_DEFINITION) return true;
+  return definition.kind === Kind.FRAGMENT_DEFINITION && definition.typeCondition.name.value === ROOT_TYPE;
 }

@@ -10,20 +10,18 @@ import {
   getOperationAST,
   GraphQLError,
   OperationTypeNode,
-  parse,
-  specifiedRules,
-  validate,
   type DocumentNode,
   type ExecutionArgs,
   type ExecutionResult,
+  type GraphQLFormattedError,
   type GraphQLSchema,
-  type ValidationRule,
 } from 'graphql';
 import type { Viewer } from '../domain/viewer.js';
 import { assertAffordable, measureCost } from './cost.js';
+import { DocumentCache, isRefused } from './document-cache.js';
 import { requestError, type ErrorPresenter } from './errors.js';
-import { documentRules, type Limits } from './limits.js';
-import { isolateOperation, resumeAfter, rootFieldOf, shapeOf } from './subscription-shape.js';
+import type { Limits } from './limits.js';
+import { isConditional, isolateOperation, resumeAfter, rootFieldOf, shapeOf } from './subscription-shape.js';
 
 export type CreateContext = (viewer: Viewer) => object | Promise<object>;
 
@@ -43,6 +41,8 @@ export interface Delivery {
   readonly id: string | null;
   /** It tells of errors, which may be gone when the next one asks. */
   readonly failed: boolean;
+  /** Whoever is shown it may not see what comes after it either. */
+  readonly isLast: boolean;
 }
 
 export interface ExecutorOptions {
@@ -96,6 +96,7 @@ export class SubscriptionExecutor {
       if (isRefused(whole)) return whole;
       assertSubscription(whole, operationName);
       const document = isolateOperation(whole, operationName);
+      assertUnconditional(document);
       assertAffordable(measureCost({ schema, document, operationName, variables }), limits.cost);
       const execution = { schema, document, operationName, variableValues: variables };
       const shown = new ShownEvents(execution, viewer, this.options, this.shared);
@@ -143,6 +144,8 @@ export class PreparedSubscription {
  * unsubscribes wait for the next event; this one passes `return()` on at once.
  */
 export class DeliveryStream {
+  private ended = false;
+
   constructor(
     private readonly source: AsyncIterator<unknown>,
     private readonly shown: ShownEvents,
@@ -150,17 +153,21 @@ export class DeliveryStream {
 
   /** Null at the end. */
   async next(): Promise<Delivery | null> {
+    if (this.ended) return null;
     const event = await this.source.next();
     if (event.done === true) return null;
     try {
-      return await this.shown.show(event.value);
+      const delivery = await this.shown.show(event.value);
+      if (delivery.isLast) await this.return();
+      return delivery;
     } catch (error) {
-      await this.source.return?.();
+      await this.return();
       throw error;
     }
   }
 
   async return(): Promise<void> {
+    this.ended = true;
     await this.source.return?.();
   }
 }
@@ -193,8 +200,11 @@ class ShownEvents {
     const contextValue = await this.createContext();
     const { data, errors } = await execute({ ...this.execution, rootValue: event, contextValue });
     const shown = errors?.map((error) => this.options.errors.present(error));
-    const id = this.isResumable ? String((event as { readonly seq: number }).seq) : null;
-    return { text: JSON.stringify({ data, errors: shown }), id, failed: shown !== undefined };
+    const failed = shown !== undefined;
+    // Whoever resumes after it has not seen what failed.
+    const id = this.isResumable && !failed ? String((event as { readonly seq: number }).seq) : null;
+    const isLast = shown?.some(isRefusalOfAll) ?? false;
+    return { text: JSON.stringify({ data, errors: shown }), id, failed, isLast };
   }
 
   private keyFor(viewer: Viewer): string {
@@ -235,37 +245,6 @@ class SharedDeliveries {
   }
 }
 
-/** After a restart thousands of clients come back with the same few documents. */
-class DocumentCache {
-  private static readonly MAX_DOCUMENTS = 200;
-  private static readonly MAX_LENGTH = 20_000;
-  private readonly rules: readonly ValidationRule[];
-  private readonly documents = new Map<string, DocumentNode>();
-
-  constructor(
-    private readonly schema: GraphQLSchema,
-    private readonly limits: Limits,
-  ) {
-    this.rules = [...specifiedRules, ...documentRules(limits)];
-  }
-
-  read(query: string): DocumentNode | readonly GraphQLError[] {
-    const known = this.documents.get(query);
-    if (known) return known;
-    const document = parse(query, { maxTokens: this.limits.tokens });
-    const invalid = validate(this.schema, document, this.rules);
-    if (invalid.length > 0) return invalid;
-    if (query.length <= DocumentCache.MAX_LENGTH) this.keep(query, document);
-    return document;
-  }
-
-  private keep(query: string, document: DocumentNode): void {
-    const [oldest] = this.documents.keys();
-    if (this.documents.size >= DocumentCache.MAX_DOCUMENTS) this.documents.delete(oldest!);
-    this.documents.set(query, document);
-  }
-}
-
 function assertSubscription(document: DocumentNode, operationName: string | null | undefined): void {
   const operation = getOperationAST(document, operationName);
   if (!operation) throw requestError('BAD_USER_INPUT', 'Name the operation to run by `operationName`.');
@@ -276,6 +255,14 @@ function assertSubscription(document: DocumentNode, operationName: string | null
   );
 }
 
+/** Under a condition there might be nothing to subscribe to, of which GraphQL's own rules say nothing. */
+function assertUnconditional(operation: DocumentNode): void {
+  if (!isConditional(operation)) return;
+  const message =
+    'The field of a subscription takes neither @skip nor @include, and stands in no such fragment.';
+  throw requestError('BAD_USER_INPUT', message);
+}
+
 function readPosition(lastEventId: string | null | undefined, operation: DocumentNode): number | null {
   if (lastEventId === null || lastEventId === undefined || lastEventId === '') return null;
   if (rootFieldOf(operation) !== RESUMABLE) return null;
@@ -283,8 +270,9 @@ function readPosition(lastEventId: string | null | undefined, operation: Documen
   throw requestError('BAD_USER_INPUT', 'Last-Event-ID must be the id of an event that this stream has sent.');
 }
 
-function isRefused(read: DocumentNode | readonly GraphQLError[]): read is readonly GraphQLError[] {
-  return Array.isArray(read);
+/** The key may not use the subscription any more, and so none of its events. */
+function isRefusalOfAll({ path, extensions }: GraphQLFormattedError): boolean {
+  return path?.length === 1 && extensions?.['code'] === 'FORBIDDEN';
 }
 
 function asGraphQLError(error: unknown): GraphQLError {

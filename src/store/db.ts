@@ -35,26 +35,18 @@ export class Database {
   readonly prisma: PrismaClient;
   readonly #pool: pg.Pool;
 
-  constructor(options: DatabaseOptions) {
-    this.#pool = new pg.Pool({
-      connectionString: options.url,
-      max: options.maxConnections ?? 20,
-      // Statements that do not need each other's results go out together: issue them without awaiting each.
-      pipeline: true,
-      application_name: 'runledger',
-      connectionTimeoutMillis: 10_000,
-      // One forgotten transaction would hold back vacuum, and with it every claim.
-      idle_in_transaction_session_timeout: 30_000,
-      ...(options.readOnly ? { options: '-c default_transaction_read_only=on' } : {}),
-    });
-    this.#pool.on('error', (error) => {
-      // A server that stops right after us may answer our goodbye with its own.
-      if (!this.#pool.ending) options.onIdleError?.(error);
-    });
-    // The pool listens only while a connection is idle. One that is cut between two statements of a transaction
-    // would end the process; this way the next statement fails.
-    this.#pool.on('connect', (connection) => connection.on('error', () => {}));
+  constructor(options: DatabaseOptions | pg.Pool) {
+    this.#pool = options instanceof pg.Pool ? options : openPool(options);
     this.prisma = new PrismaClient({ adapter: new PrismaPg(this.#pool) });
+  }
+
+  /**
+   * The same connections, for whoever waits no longer than that for the answer to a single statement: one that
+   * died in silence would otherwise be waited for without end. It is given up then, and the statement is
+   * UNAVAILABLE. Transactions take their time as ever.
+   */
+  answeringWithin(ms: number): Database {
+    return new Database(impatient(this.#pool, ms));
   }
 
   /** One statement in a transaction of its own. */
@@ -150,6 +142,44 @@ export class Database {
     await this.prisma.$disconnect();
     await this.#pool.end();
   }
+}
+
+function openPool({ url, maxConnections = 20, readOnly, onIdleError }: DatabaseOptions): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: url,
+    max: maxConnections,
+    // Statements that do not need each other's results go out together: issue them without awaiting each.
+    pipeline: true,
+    application_name: 'runledger',
+    connectionTimeoutMillis: 10_000,
+    // One forgotten transaction would hold back vacuum, and with it every claim.
+    idle_in_transaction_session_timeout: 30_000,
+    // A server that was cut off while it worked would be waited for without end.
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
+    ...(readOnly ? { options: '-c default_transaction_read_only=on' } : {}),
+  });
+  pool.on('error', (error) => {
+    // A server that stops right after us may answer our goodbye with its own.
+    if (!pool.ending) onIdleError?.(error);
+  });
+  // The pool listens only while a connection is idle. One that is cut between two statements of a transaction
+  // would end the process; this way the next statement fails.
+  pool.on('connect', (connection) => connection.on('error', () => {}));
+  return pool;
+}
+
+/** Prisma wants a pool, and asks it as we do: by one object. */
+function impatient(pool: pg.Pool, ms: number): pg.Pool {
+  const query = (config: pg.QueryConfig, ...rest: unknown[]): unknown =>
+    (pool.query as (...args: unknown[]) => unknown).call(pool, { ...config, query_timeout: ms }, ...rest);
+  return new Proxy(pool, {
+    get(_, key) {
+      if (key === 'query') return query;
+      const value: unknown = Reflect.get(pool, key);
+      return typeof value === 'function' ? value.bind(pool) : value;
+    },
+  });
 }
 
 /** Prisma's promise, with its errors in our words. */

@@ -62,20 +62,42 @@ export async function listRunEvents(
   return toPages(runIds, rows, first, after);
 }
 
-/** Up to `limit` lines of a run after `seq`, in order. */
+/** How much of a ledger is read at once. */
+export interface LedgerPortion {
+  readonly lines: number;
+  /** Of texts and payloads; the first line is read however large it is. */
+  readonly bytes: number;
+}
+
+export interface LedgerPage {
+  readonly rows: readonly RunEventRow[];
+  /** There was no line after these. */
+  readonly isLast: boolean;
+}
+
+/** The lines of a run after `seq`, in order, as many as a portion holds. */
 export async function readLedger(
   db: Database,
   viewer: Pick<Viewer, 'tenantId'>,
   runId: string,
   after: number,
-  limit: number,
-): Promise<RunEventRow[]> {
-  if (!isUuid(runId)) return [];
-  return db.query<RunEventRow>(
-    `SELECT ${RUN_EVENT_COLUMNS} FROM run_event
-     WHERE run_id = $1 AND seq > $2 AND tenant_id = $3 ORDER BY seq LIMIT $4`,
-    [runId, after, viewer.tenantId, limit],
+  { lines, bytes }: LedgerPortion,
+): Promise<LedgerPage> {
+  if (!isUuid(runId)) return { rows: [], isLast: true };
+  const found = await db.query<RunEventRow & { readonly isLast: boolean; readonly bytesBefore: string }>(
+    `SELECT * FROM (
+       SELECT ${RUN_EVENT_COLUMNS}, lead(seq) OVER portion IS NULL AS "isLast",
+         sum(octet_length(message) + octet_length(payload::text)) OVER portion
+           - octet_length(message) - octet_length(payload::text) AS "bytesBefore"
+       FROM run_event WHERE run_id = $1 AND seq > $2 AND tenant_id = $3
+       -- Worked out line by line, so that the limit ends the read.
+       WINDOW portion AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+       ORDER BY seq LIMIT $4) line
+     WHERE "bytesBefore" < $5`,
+    [runId, after, viewer.tenantId, lines, bytes],
   );
+  const rows = found.map(({ isLast: _isLast, bytesBefore: _bytesBefore, ...row }) => row);
+  return { rows, isLast: found.at(-1)?.isLast ?? true };
 }
 
 /**

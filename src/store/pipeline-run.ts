@@ -20,6 +20,8 @@ export interface PipelineRunRow {
   readonly completedWorkers: number;
   readonly failedWorkers: number;
   readonly recordsProcessed: number;
+  /** How far its partitions were read: whoever watches is shown every step of that. */
+  readonly reached: string;
   readonly recordsConsolidated: number;
   readonly recordsDuplicated: number;
   readonly recordsRejected: number;
@@ -51,7 +53,7 @@ const COLUMNS = `run.run_id AS id, run.tenant_id AS "tenantId", project_id AS "p
   records_kept AS "recordsKept", kept_reason AS "keptReason",
   part.processed + pruned_processed AS "recordsProcessed", part.duplicated + pruned_duplicated AS "recordsDuplicated",
   part.rejected + pruned_rejected + run.records_rejected AS "recordsRejected",
-  part.missing + pruned_missing AS "recordsMissing",
+  part.missing + pruned_missing AS "recordsMissing", progress.reached,
   watermark_before AS "watermarkBefore", watermark_after AS "watermarkAfter", actor, error, metadata,
   last_seq AS "lastSeq", created_at AS "createdAt", created_at::text AS "createdKey",
   run.started_at AS "startedAt", finished_at AS "finishedAt",
@@ -63,7 +65,10 @@ const TABLES = `run_metadata run CROSS JOIN LATERAL (
       coalesce(sum(records_rejected), 0)::integer AS rejected,
       coalesce(sum(records_missing), 0)::integer AS missing
     FROM worker_runs WHERE run_id = run.run_id
-  ) part`;
+  ) part CROSS JOIN LATERAL (
+    SELECT coalesce(sum(next_offset), 0) || ' ' || count(*) FILTER (WHERE completed) AS reached
+    FROM partition_progress WHERE run_id = run.run_id
+  ) progress`;
 
 export async function findPipelineRuns(
   db: Database,

@@ -21,7 +21,7 @@ const NOT_LET_IN = /^(28|3D000)/;
 const TAKEN_NAME = '_tenant_id_name_key';
 /** What pg says without a code. */
 const UNAVAILABLE_WORDS =
-  /Connection terminated|timeout exceeded when trying to connect|connection error and is not queryable/;
+  /Connection terminated|timeout exceeded when trying to connect|connection error and is not queryable|Query read timeout/;
 
 /** Losing a race to another transaction; the same transaction again will go through. */
 export function isRetryable(error: unknown): boolean {

@@ -255,3 +255,29 @@ describe('refused for good', () => {
     await expect(lines.next()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', closeCode: 4401 });
   });
 });
+
+test('a key that is changed for another goes on; whoever gives keys is asked once more when one is refused', async () => {
+  const revoke = async (role: string): Promise<void> => {
+    const keys = await listApiKeys(app.db, 'default');
+    await revokeApiKey(app.db, 'default', keys.find(({ name }) => name === `default ${role}`)!.id);
+  };
+  const [former, latter] = [await app.createKey('OPERATOR'), await app.createKey('ADMIN')];
+  const given: string[] = [];
+  let key = former;
+  const watcher = makeClient(app.url, {
+    apiKey: () => {
+      given.push(key);
+      return key;
+    },
+  });
+  const runId = await newRun();
+  const lines = watcher.runEvents(runId);
+  expect((await lines.next()).value).toMatchObject({ seq: 1 });
+  key = latter;
+  await revoke('OPERATOR');
+  await appendLines(app.db, runId, 1);
+  expect((await lines.next()).value).toMatchObject({ seq: 2 });
+  await revoke('ADMIN');
+  await expect(lines.next()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', closeCode: 4401 });
+  expect(given).toEqual([former, latter, latter]);
+});

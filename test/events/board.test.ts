@@ -1,10 +1,10 @@
 // Boards: the runs that are under way, then every one that changes, each change once.
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { RunRow } from '../../src/events/run-row.js';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
 import type { Database } from '../../src/store/db.js';
+import { until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { fire, makeRuleRun, seedWorld, type MachineRow, type World } from '../support/fixtures.js';
 import { appendLines, cutListeners, FakeListener, silentLog, startFeed, take, type Live } from './support.js';
@@ -146,7 +146,6 @@ test('a board is not shown a run again because somebody comes to watch it', asyn
     const states = await feed.runProgress(world.home.viewer, 'RULE', row.id);
     expect((await take(states)).run.status).toBe('PREVIEW');
     await states.return!();
-    await delay(20);
   }
   await fire(database.db, row, 'queue');
   expect((await take(board)).run.status).toBe('QUEUED');
@@ -204,7 +203,15 @@ test('a board is shown what changed while the listener was away, also when bells
     void feed.lookAgain();
     await reached;
     const missed = await newRun();
-    await delay(200);
+    // Long before what a transaction may take.
+    await until(
+      () =>
+        database.db.query(
+          `SELECT FROM run_event WHERE run_id = $1 AND created_at < clock_timestamp() - interval '200 ms'`,
+          [missed.id],
+        ),
+      (old) => old.length === 1,
+    );
     bell.reconnect();
     const heard = await newRun();
     bell.ring({ kind: 'RULE', id: heard.id, seq: 1, tenantId: 'default' });

@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { RunRow } from '../../src/events/run-row.js';
+import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
 import { Database } from '../../src/store/db.js';
 import { findRuleRun } from '../../src/store/rule-run-row.js';
@@ -222,4 +223,24 @@ test('whoever comes is shown the run at once, also right behind others; who was 
         .then(() => 'nothing'),
     ]),
   ).toBe('nothing');
+});
+
+test('what changed without a line of the ledger, and whose bell was lost, is shown at the next look', async () => {
+  const bell = new FakeListener();
+  const feed = new RunFeed(database.db, bell, {
+    log: silentLog,
+    backstopMs: 1_000_000,
+    progressIntervalMs: 1,
+  });
+  try {
+    const row = await makeRow(database.db, world.home, pipelineRunMachine);
+    const states = await feed.runProgress(world.home.viewer, 'PIPELINE', row.id);
+    const { lastSeq } = (await take(states)).run;
+    await database.db.query('UPDATE run_metadata SET records_consolidated = 7 WHERE run_id = $1', [row.id]);
+    const next = take(states);
+    await feed.lookAgain();
+    expect((await next).run).toMatchObject({ recordsConsolidated: 7, lastSeq });
+  } finally {
+    feed.stop();
+  }
 });

@@ -182,3 +182,28 @@ test('the same limits hold on the WebSocket', async () => {
   }
   client.socket.close();
 });
+
+test.each([
+  'subscription { ... on Subscription @skip(if: true) { ticks { n } } }',
+  'subscription { ticks @include(if: false) { n } }',
+  'subscription ($no: Boolean = true) { ...F @skip(if: $no) } fragment F on Subscription { ticks { n } }',
+  'subscription { ...F } fragment F on Subscription { ... @include(if: false) { ticks { n } } }',
+])('%s, which may leave nothing to subscribe to, is refused', async (query) => {
+  const client = await RawClient.connect(server);
+  client.subscribe('1', query);
+  const [answer] = await client.ending('1');
+  expect(answer?.payload).toMatchObject([{ extensions: { code: 'BAD_USER_INPUT' } }]);
+  client.socket.close();
+  const stream = await post(server, query, {}, { accept: 'text/event-stream' });
+  expect(stream.text).toContain('"code":"BAD_USER_INPUT"');
+});
+
+test('a condition further down leaves a field of each event out', async () => {
+  const client = await RawClient.connect(server);
+  client.subscribe('1', 'subscription { ticks(count: 1) { n @skip(if: true) visit } }');
+  expect(await client.ending('1')).toMatchObject([
+    { payload: { data: { ticks: {} } } },
+    { type: 'complete' },
+  ]);
+  client.socket.close();
+});

@@ -74,6 +74,31 @@ test('a single connection that is not read is cut at the limit of bytes, and its
   expect(response.complete).toBe(false);
 });
 
+test('a single connection whose key is revoked: each subscription is told why, in its own words', async () => {
+  await start();
+  const { response, add } = await openSingle();
+  let text = '';
+  response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+  for (const id of ['one', 'two']) {
+    const begun = once(stage, 'watching');
+    expect(await add(id, { query: WATCH })).toBe(202);
+    await begun;
+  }
+  stage.revoked = true;
+  const ended = once(response, 'end');
+  await server.keyChanged('k1');
+  await ended;
+  const told = [...text.matchAll(/^data: (.+)$/gm)].map(([, data]) => JSON.parse(data!) as unknown);
+  const refusal = { errors: [{ extensions: { code: 'UNAUTHENTICATED' } }] };
+  expect(told).toMatchObject([
+    { id: 'one', payload: refusal },
+    { id: 'one' },
+    { id: 'two', payload: refusal },
+    { id: 'two' },
+  ]);
+  expect(stage.openWatches).toBe(0);
+});
+
 test('a single connection by hand: every step out of order is refused', async () => {
   await start();
   const path = '/graphql/stream';

@@ -1,16 +1,19 @@
 // How a WebSocket begins: who is let in, who is told why not, and what is answered before and after.
 import { isDeepStrictEqual } from 'node:util';
-import { afterEach, expect, test } from 'vitest';
+import type { Socket } from 'node:net';
+import { afterEach, expect, test, vi } from 'vitest';
 import { AppError } from '../../src/errors.js';
 import type { GraphqlServer } from '../../src/server/http.js';
-import { RawClient, startTestServer } from './support.js';
+import { until } from '../support/app.js';
+import { RawClient, startTestServer, type Stage } from './support.js';
 
 let server: GraphqlServer;
+let stage: Stage;
 
 afterEach(() => server.stop());
 
 async function start(): Promise<void> {
-  ({ server } = await startTestServer());
+  ({ server, stage } = await startTestServer());
 }
 
 test.each([
@@ -38,6 +41,39 @@ test('a ping of the protocol is answered by a pong with its payload, before and 
   client.say({ type: 'ping' });
   expect(await client.hear(({ type, payload }) => type === 'pong' && payload === undefined)).toBeTruthy();
   expect(client.socket.readyState).toBe(client.socket.OPEN);
+});
+
+test('whoever has not been let in says little at once: a large message closes the socket, and is not answered', async () => {
+  await start();
+  const stranger = await RawClient.open(server);
+  const ping = { type: 'ping', payload: { x: 'x'.repeat(10_000) } };
+  for (let n = 0; n < 3; n += 1) stranger.say(ping);
+  expect((await stranger.closed).code).toBe(1009);
+  expect(stranger.heard).toEqual([]);
+  const client = await RawClient.connect(server);
+  client.say(ping);
+  await client.hear(({ type }) => type === 'pong');
+});
+
+test('whoever has not been let in and does not read is dropped, and kept for no longer than a moment', async () => {
+  ({ server, stage } = await startTestServer({ limits: { socketBufferBytes: 100_000, pingMs: 1_000_000 } }));
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const stranger = await RawClient.open(server);
+  const { sockets } = server as unknown as { sockets: { use: { sockets: number } } };
+  // The connection itself takes nothing: the pongs stay with the server.
+  (stranger.socket as unknown as { _socket: Socket })._socket.pause();
+  const isDropped = (): boolean => stage.logged.some(({ msg }) => String(msg).includes('does not read'));
+  while (!isDropped()) {
+    for (let n = 0; n < 100; n += 1) stranger.say({ type: 'ping', payload: { x: 'x'.repeat(8_000) } });
+    await new Promise(setImmediate);
+  }
+  expect(sockets.use.sockets).toBe(1);
+  vi.advanceTimersByTime(2_000);
+  vi.useRealTimers();
+  await until(
+    async () => sockets.use.sockets,
+    (count) => count === 0,
+  );
 });
 
 test('a key that is revoked while its connection is let in is noticed', async () => {

@@ -114,12 +114,13 @@ describe('lines', () => {
       { type: 'note', level: 'ERROR', message: '', payload: {}, targetId: target!.id },
     ];
     await db.transaction('me', (connection) => appendRunLines(connection, 'RULE', runId, lines));
-    const read = await readLedger(db, world.home.viewer, runId, 2, 10);
-    expect(read).toMatchObject(
+    const portion = { lines: 10, bytes: 10_000 };
+    const read = await readLedger(db, world.home.viewer, runId, 2, portion);
+    expect(read.rows).toMatchObject(
       lines.map((line, index) => ({ ...line, seq: index + 3, actor: 'me', runKind: 'RULE' })),
     );
-    expect(await readLedger(db, world.other.viewer, runId, 0, 10)).toEqual([]);
-    expect(await readLedger(db, world.home.viewer, 'garbage', 0, 10)).toEqual([]);
+    expect((await readLedger(db, world.other.viewer, runId, 0, portion)).rows).toEqual([]);
+    expect((await readLedger(db, world.home.viewer, 'garbage', 0, portion)).rows).toEqual([]);
   });
 
   test('a target has its own history, and only its tenant sees it', async () => {
