@@ -108,7 +108,7 @@ const environmentRules = {
 
 export default defineConfig(
   {
-    ignores: ['dist', '.cache', '.runledger', 'src/store/prisma', 'src/generated', 'test/generated'],
+    ignores: ['dist', '.cache', '.runledger', 'src/store/prisma', 'test/generated'],
   },
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
