@@ -1,6 +1,8 @@
 // What a webhook asks for: an ops run to queue, or nothing. Reads GitHub's push and deployment events as they
 // are, and otherwise an object with the fields of queueOpsRun. The caller has checked the signature.
 
+import { isObject } from './json.js';
+
 export interface WebhookCall {
   /** X-GitHub-Event, or null when the caller is not GitHub. */
   readonly githubEvent: string | null;
@@ -129,10 +131,6 @@ function wanted(call: WebhookCall, found: Found): WebhookReading {
 }
 
 type JsonObject = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 function objectAt(object: JsonObject, name: string): JsonObject {
   const value = object[name];

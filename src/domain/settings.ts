@@ -2,6 +2,8 @@
 // a mask that comes back means "as it was". Pure. Also the port through which the API asks about a kind of
 // thing that has settings, without knowing any.
 
+import { isObject } from './json.js';
+
 export type Settings = Readonly<Record<string, unknown>>;
 
 /** Stands for a credential wherever settings are shown. */
@@ -29,21 +31,17 @@ export function pickSecrets(config: Settings, secretNames: readonly string[]): S
 /** What a client saves, with what is stored wherever it left a mask. */
 export function unmaskValue(given: unknown, stored: unknown): unknown {
   if (given === MASK) return stored === undefined ? MASK : stored;
-  if (!isSettings(given)) return given;
-  const former = isSettings(stored) ? stored : {};
+  if (!isObject(given)) return given;
+  const former = isObject(stored) ? stored : {};
   return mapSettings(given, (value, name) => unmaskValue(value, ownValue(former, name)));
 }
 
 export function holdsMask(value: unknown): boolean {
-  return value === MASK || (isSettings(value) && Object.values(value).some(holdsMask));
-}
-
-export function isSettings(value: unknown): value is Settings {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return value === MASK || (isObject(value) && Object.values(value).some(holdsMask));
 }
 
 function maskValue(value: unknown): unknown {
-  return isSettings(value) ? mapSettings(value, maskValue) : MASK;
+  return isObject(value) ? mapSettings(value, maskValue) : MASK;
 }
 
 function mapSettings(settings: Settings, change: (value: unknown, name: string) => unknown): Settings {
