@@ -31,17 +31,21 @@ export function pickSecrets(config: Settings, secretNames: readonly string[]): S
 /** What a client saves, with what is stored wherever it left a mask. */
 export function unmaskValue(given: unknown, stored: unknown): unknown {
   if (given === MASK) return stored === undefined ? MASK : stored;
-  if (!isObject(given)) return given;
-  const former = isObject(stored) ? stored : {};
+  if (!isSettings(given)) return given;
+  const former = isSettings(stored) ? stored : {};
   return mapSettings(given, (value, name) => unmaskValue(value, ownValue(former, name)));
 }
 
 export function holdsMask(value: unknown): boolean {
-  return value === MASK || (isObject(value) && Object.values(value).some(holdsMask));
+  return value === MASK || (isSettings(value) && Object.values(value).some(holdsMask));
+}
+
+export function isSettings(value: unknown): value is Settings {
+  return isObject(value);
 }
 
 function maskValue(value: unknown): unknown {
-  return isObject(value) ? mapSettings(value, maskValue) : MASK;
+  return isSettings(value) ? mapSettings(value, maskValue) : MASK;
 }
 
 function mapSettings(settings: Settings, change: (value: unknown, name: string) => unknown): Settings {

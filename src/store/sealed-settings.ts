@@ -2,8 +2,14 @@
 // credentials sealed beside it. Sealed credentials open for the row that they were sealed for and for no
 // other. Called by the stores of what has settings.
 
-import { isObject } from '../domain/json.js';
-import { holdsMask, maskSettings, pickSecrets, unmaskValue, type Settings } from '../domain/settings.js';
+import {
+  holdsMask,
+  isSettings,
+  maskSettings,
+  pickSecrets,
+  unmaskValue,
+  type Settings,
+} from '../domain/settings.js';
 import { AppError } from '../errors.js';
 import { keepSecret } from '../redaction.js';
 import type { Database } from './db.js';
@@ -56,7 +62,7 @@ function boundTo(table: SealedTable, id: string): string {
 
 /** What a client gives, with what is stored wherever it left a mask. */
 export function completeSettings(given: unknown, stored: Settings | null): Settings {
-  if (!isObject(given)) {
+  if (!isSettings(given)) {
     throw new AppError('INVALID_INPUT', 'config must be a JSON object.', { field: ['input', 'config'] });
   }
   const config = unmaskValue(given, stored) as Settings;
