@@ -108,7 +108,7 @@ const environmentRules = {
 
 export default defineConfig(
   {
-    ignores: ['dist', '.cache', '.runledger', 'src/store/prisma', 'src/generated', 'test/generated'],
+    ignores: ['dist', '.cache', '.runledger', 'src/store/prisma', 'test/generated'],
   },
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
@@ -142,7 +142,11 @@ export default defineConfig(
   {
     files: ['src/**/*.ts'],
     plugins: { runledger: { rules: { 'import-directions': importDirections } } },
-    rules: { 'runledger/import-directions': 'error' },
+    rules: {
+      'runledger/import-directions': 'error',
+      'max-lines': ['error', 300],
+      'max-lines-per-function': ['error', 50],
+    },
   },
   { files: ['src/**/*.ts'], ignores: ENVIRONMENT_READERS, rules: environmentRules },
 );

@@ -4,18 +4,14 @@
 // ten at a time, as a runner's batches are; what Runledger has for a client at once goes out in one write, which
 // `raw` does not do and can be beaten by. `raw-joined` does: nothing on ws gets past that one.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
 import { registerChannel } from '../src/store/channel.js';
 import { Database } from '../src/store/db.js';
 import { migrate } from '../src/store/migrate.js';
 import { newId } from '../src/store/id.js';
 import { measureDeaf, type DeafLoad } from './fan-out/deaf.js';
 import { measure, type Load, type Measurement, type Stage } from './fan-out/measure.js';
-import { CONTENDERS, median, type Contender } from './fan-out/protocol.js';
+import { CONTENDERS, type Contender } from './fan-out/protocol.js';
+import { median, MIGRATIONS, withPostgres } from './lib/stage.js';
 
 const ROUNDS = 3;
 /** Where the bar is set, and the ratios are told for. */
@@ -30,8 +26,6 @@ const FULL: readonly Load[] = [
 
 const QUICK_DEAF: DeafLoad = { readers: 20, events: 3_000, fillerBytes: 4_000 };
 const FULL_DEAF: DeafLoad = { readers: 100, events: 30_000, fillerBytes: 400 };
-
-const silent = { info: () => {}, warn: () => {} };
 
 async function prepareRun(db: Database): Promise<string> {
   await registerChannel(db, { tenantId: 'default', name: 'bench', kind: 'shopify', config: {} });
@@ -121,15 +115,13 @@ async function measureBesideDeaf(stage: Stage): Promise<Record<string, number>> 
   return { deafCloseCode: closeCode, deafPace: pace, deafGrowthMiB: growthMiB, deafPeakMiB: peakMiB };
 }
 
-async function run(): Promise<void> {
-  const directory = await mkdtemp(join(tmpdir(), 'runledger-bench-'));
-  const postgres = await startEmbeddedPostgres({ dataDir: directory, log: silent });
-  const db = new Database({ url: postgres.url });
+async function run(url: string): Promise<void> {
+  await migrate(url, MIGRATIONS);
+  const db = new Database({ url });
   try {
-    await migrate(postgres.url, fileURLToPath(new URL('../prisma/migrations', import.meta.url)));
-    const stage = { db, databaseUrl: postgres.url, runId: await prepareRun(db) };
+    const stage = { db, databaseUrl: url, runId: await prepareRun(db) };
     const judged: Record<string, unknown> = {
-      bench: 'fan-out',
+      benchmark: 'fan-out',
       subscribers: JUDGED_SUBSCRIBERS,
       rounds: ROUNDS,
     };
@@ -143,9 +135,7 @@ async function run(): Promise<void> {
     console.log(JSON.stringify(judged));
   } finally {
     await db.close();
-    await postgres.stop();
-    await rm(directory, { recursive: true, force: true });
   }
 }
 
-await run();
+await withPostgres(run);

@@ -2,19 +2,15 @@
 // limit: the same rows through COPY into an unlogged table. `npm run bench -- pipeline [--quick]`. Bars: 15,000
 // records consolidated a second and 0.15 of the limit, by a process that stays under 400 MB.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import type { Viewer } from '../src/domain/viewer.js';
-import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
 import { registerSource } from '../src/store/source.js';
 import { Database } from '../src/store/db.js';
 import { migrate } from '../src/store/migrate.js';
 import { findPipelineRuns, type PipelineRunRow } from '../src/store/pipeline-run.js';
 import { startPipelineRun } from '../src/store/pipeline-run-control.js';
+import { MIGRATIONS, withPostgres } from './lib/stage.js';
 import { copyRows } from './pipeline/copy.js';
 import { BenchProcess, cpuOfChildren, parentOf } from './pipeline/processes.js';
 
@@ -25,7 +21,6 @@ const SAMPLE_MS = 100;
 const BARS = { consolidatedPerSecond: 15_000, ofLimit: 0.15, residentMb: 400 };
 
 const VIEWER: Viewer = { tenantId: 'default', role: 'ADMIN', actor: 'bench', keyId: null };
-const silent = { info: () => {}, warn: () => {} };
 
 interface Stage {
   readonly name: string;
@@ -140,16 +135,14 @@ function print(stages: readonly Stage[]): void {
   console.table(rows);
 }
 
-async function main(): Promise<void> {
-  const directory = await mkdtemp(join(tmpdir(), 'runledger-bench-'));
-  const postgres = await startEmbeddedPostgres({ dataDir: directory, log: silent });
-  await migrate(postgres.url, fileURLToPath(new URL('../prisma/migrations', import.meta.url)));
-  const db = new Database({ url: postgres.url });
+async function main(url: string): Promise<void> {
+  await migrate(url, MIGRATIONS);
+  const db = new Database({ url });
   const feed = await BenchProcess.start('bench/pipeline/feed.ts', [String(RECORDS)], (line) =>
     line.startsWith('{'),
   );
   const server = await BenchProcess.start('dist/main.js', [], (line) => line.includes('listens at'), {
-    DATABASE_URL: postgres.url,
+    DATABASE_URL: url,
     PORT: '0',
     RUNLEDGER_LOG_LEVEL: 'warn',
     RUNLEDGER_SANDBOX: 'off',
@@ -162,7 +155,7 @@ async function main(): Promise<void> {
     const bench = new Bench(db, parentOf(backend!.pid), server);
     const stages = await run(bench, sourceId);
     print(stages);
-    const limit = await measureLimit(postgres.url);
+    const limit = await measureLimit(url);
     console.log(`COPY: ${Math.round(limit)} records/s`);
     const [, fetch, consolidation] = stages;
     const residentMb = Math.max(...stages.map((stage) => stage.residentMb));
@@ -188,9 +181,7 @@ async function main(): Promise<void> {
   } finally {
     await Promise.all([feed.end(), server.end()]);
     await db.close();
-    await postgres.stop();
-    await rm(directory, { recursive: true, force: true });
   }
 }
 
-await main();
+await withPostgres(main);

@@ -5,14 +5,10 @@
 // rounds, and so are the ratios.
 // What the rounds themselves leave behind is in both.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
-import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
 import { Database } from '../src/store/db.js';
 import { pruneDueRuns } from '../src/store/prune.js';
+import { createDatabase, median, MIGRATIONS, withPostgres } from './lib/stage.js';
 import { RunledgerContender } from './queue/runledger.js';
 import { loadHistory } from './retention/history.js';
 
@@ -24,21 +20,13 @@ const ROUNDS = isQuick ? 3 : 5;
 const WARM_UP = 1;
 const BAR = 0.9;
 
-const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
-const silent = { info: () => {}, warn: () => {} };
-
 class Side {
   static async open(adminUrl: string, name: string): Promise<Side> {
-    const admin = new pg.Client({ connectionString: adminUrl });
-    await admin.connect();
-    await admin.query(`CREATE DATABASE ${name}`);
-    await admin.end();
-    const url = new URL(adminUrl);
-    url.pathname = `/${name}`;
-    const contender = await RunledgerContender.open(url.href, MIGRATIONS);
-    const client = new pg.Client({ connectionString: url.href });
+    const url = await createDatabase(adminUrl, name);
+    const contender = await RunledgerContender.open(url, MIGRATIONS);
+    const client = new pg.Client({ connectionString: url });
     await client.connect();
-    return new Side(url.href, contender, client);
+    return new Side(url, contender, client);
   }
 
   private constructor(
@@ -102,12 +90,6 @@ async function takeTurns(empty: Side, full: Side): Promise<Rates> {
   return rates;
 }
 
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
-
 function show(what: string, rates: readonly number[]): void {
   const each = rates.map((value) => Math.round(value)).join(' ');
   console.log(`${what.padEnd(40)}${String(Math.round(median(rates))).padStart(8)} targets/s   (${each})`);
@@ -169,19 +151,15 @@ async function compare(empty: Side, full: Side): Promise<void> {
   );
 }
 
-async function main(): Promise<void> {
-  const directory = await mkdtemp(join(tmpdir(), 'runledger-bench-'));
-  const postgres = await startEmbeddedPostgres({ dataDir: directory, log: silent });
+async function main(adminUrl: string): Promise<void> {
   const sides: Side[] = [];
   try {
-    for (const name of ['without_history', 'with_history']) sides.push(await Side.open(postgres.url, name));
+    for (const name of ['without_history', 'with_history']) sides.push(await Side.open(adminUrl, name));
     await compare(sides[0]!, sides[1]!);
     for (const side of sides) await side.check();
   } finally {
     for (const side of sides) await side.close();
-    await postgres.stop();
-    await rm(directory, { recursive: true, force: true });
   }
 }
 
-await main();
+await withPostgres(main);

@@ -2,7 +2,6 @@
 // stop. Nothing else constructs parts and passes them to each other. Called by main and by tests, which
 // start it on port 0.
 
-import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Authenticator } from './app/authenticate.js';
 import { ChannelAccess } from './app/channels.js';
@@ -40,12 +39,9 @@ import { Metrics } from './server/metrics.js';
 import { hasUsableKey, installBootstrapKey } from './store/api-key.js';
 import { Database } from './store/db.js';
 import { readFacts } from './store/facts.js';
-import { migrate } from './store/migrate.js';
+import { MIGRATIONS, migrate } from './store/migrate.js';
 import { resealSettings } from './store/sealed-settings.js';
 import type { SecretBox } from './store/secret-box.js';
-
-// The project directory is the parent of src as well as of dist.
-const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
 
 /** How long a caller waits for one answer of the database; what is fed live is asked for again after that. */
 const LONGEST_ANSWER_MS = 30_000;

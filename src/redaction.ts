@@ -2,7 +2,7 @@
 // knows to be secret, and the forms by which others are recognised. Any layer may tell it a secret; who writes
 // for people asks it last.
 
-export const REDACTED = '[redacted]';
+const REDACTED = '[redacted]';
 
 /** A shorter text would be found by chance everywhere, and is no secret. */
 const SHORTEST = 6;

@@ -1,9 +1,16 @@
-// The import directions of the design are lint errors: code at a place in src is judged as if it stood there.
+// The import directions and the sizes of the design are lint errors: code at a place in src is judged as if it stood
+// there.
 import { resolve } from 'node:path';
 import { ESLint } from 'eslint';
 import { describe, expect, test } from 'vitest';
 
-const KEPT = ['runledger/import-directions', 'no-restricted-properties', 'no-restricted-imports'];
+const KEPT = [
+  'runledger/import-directions',
+  'no-restricted-properties',
+  'no-restricted-imports',
+  'max-lines',
+  'max-lines-per-function',
+];
 
 const eslint = new ESLint({
   cwd: resolve(import.meta.dirname, '..'),
@@ -64,6 +71,21 @@ describe('forbidden', () => {
     ['src/store/x.ts', "import { env } from 'node:process'; export default env;"],
   ])('%s reads the environment: %s', async (path, code) => {
     expect(await faultsOf(path, code)).toHaveLength(1);
+  });
+});
+
+describe('sizes', () => {
+  const file = (lines: number): string => '//\n'.repeat(lines - 1) + '//';
+  const whole = (lines: number): string => `export function f() {\n${'//\n'.repeat(lines - 2)}}`;
+
+  test('a file of src has at most 300 lines, a function 50', async () => {
+    for (const code of [file(300), whole(50)]) expect(await faultsOf('src/store/x.ts', code)).toEqual([]);
+    expect(await faultsOf('src/store/x.ts', file(301))).toEqual([expect.stringContaining('(301)')]);
+    expect(await faultsOf('src/store/x.ts', whole(51))).toEqual([expect.stringContaining('(51)')]);
+  });
+
+  test('tests tell long stories', async () => {
+    for (const code of [file(301), whole(51)]) expect(await faultsOf('test/x.test.ts', code)).toEqual([]);
   });
 });
 

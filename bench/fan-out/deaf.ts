@@ -3,8 +3,9 @@
 
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
+import { median } from '../lib/stage.js';
 import { deliver, end, findLastSeq, hear, start, usageOf, type Stage } from './measure.js';
-import { median, now, type Closed } from './protocol.js';
+import { now, type Closed } from './protocol.js';
 
 export interface DeafLoad {
   readonly readers: number;

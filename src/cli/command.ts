@@ -2,6 +2,7 @@
 // arguments are parsed by. To add a command: write one, then name it in commands.ts.
 
 import { parseArgs } from 'node:util';
+import { isObject } from '../domain/json.js';
 
 /** What the process ends with, whatever the command. */
 export const EXIT = {
@@ -111,8 +112,7 @@ export class Arguments {
     if (text === null) return null;
     try {
       const value: unknown = JSON.parse(text);
-      if (typeof value === 'object' && value !== null && !Array.isArray(value))
-        return value as Record<string, unknown>;
+      if (isObject(value)) return value;
     } catch {
       // Falls through: not JSON at all.
     }

@@ -1,16 +1,12 @@
 // The database for commands that need it directly: the one in DATABASE_URL, or the embedded one, whether its
 // server runs or not. They see every tenant: whoever may read its password may do that anyway.
 
-import { fileURLToPath } from 'node:url';
 import { loadConfig, type DatabaseConfig } from '../config.js';
 import { AppError } from '../errors.js';
 import { findRunningPostgres, startEmbeddedPostgres } from '../postgres/embedded-postgres.js';
 import { Database } from '../store/db.js';
-import { isMigrated, migrate } from '../store/migrate.js';
+import { isMigrated, MIGRATIONS, migrate } from '../store/migrate.js';
 import { UsageError, type Option } from './command.js';
-
-// The project directory is the parent of src as well as of dist.
-export const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

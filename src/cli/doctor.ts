@@ -1,9 +1,9 @@
 // `runledger doctor`: examines the database, and says what is wrong and what to do. Reads only.
 
 import { examine, type Diagnosis } from '../store/doctor.js';
-import { readVersion } from '../store/migrate.js';
+import { MIGRATIONS, readVersion } from '../store/migrate.js';
 import { EXIT, UsageError, type Arguments, type Command } from './command.js';
-import { DATABASE_OPTIONS, MIGRATIONS, withDatabase } from './database.js';
+import { DATABASE_OPTIONS, withDatabase } from './database.js';
 
 export const doctorCommand: Command = {
   name: 'doctor',

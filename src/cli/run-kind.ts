@@ -2,7 +2,7 @@
 
 import type { Api } from './api.js';
 
-export const KINDS = ['OpsRun', 'RuleRun', 'PipelineRun'] as const;
+const KINDS = ['OpsRun', 'RuleRun', 'PipelineRun'] as const;
 export type Kind = (typeof KINDS)[number];
 
 /** Null when it is the id of no run. */

@@ -4,6 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { MAX_EXTERNAL_ID_LENGTH } from '../domain/external-id.js';
+import { isObject } from '../domain/json.js';
 import { storableText } from '../domain/text.js';
 import type { FeedRecord } from './source.js';
 
@@ -42,10 +43,6 @@ function faultOf(payload: unknown, json: string, id: unknown): string | null {
   if (json.length > MAX_JSON_LENGTH) return `the record has more than ${MAX_JSON_LENGTH} characters`;
   if (!isStorable(json)) return 'the record has a character that cannot be stored';
   return null;
-}
-
-function isObject(payload: unknown): boolean {
-  return typeof payload === 'object' && payload !== null && !Array.isArray(payload);
 }
 
 function isId(id: unknown): boolean {

@@ -2,6 +2,7 @@
 // beside them one reserved key, `policy`. Used by the runner to open a channel, and before a config is saved.
 
 import type { z } from 'zod';
+import { isObject } from '../domain/json.js';
 import type { Channel } from './channel.js';
 import { HTTP_SETTINGS } from './http/config.js';
 import { HttpChannel } from './http/http-channel.js';
@@ -84,6 +85,6 @@ function kind<Settings, Input>(
 }
 
 function asObject(config: unknown): Readonly<Record<string, unknown>> {
-  if (typeof config === 'object' && config !== null && !Array.isArray(config)) return { ...config };
+  if (isObject(config)) return { ...config };
   throw unsound('channel', [{ field: [], message: 'must be an object' }]);
 }

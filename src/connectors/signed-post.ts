@@ -76,7 +76,7 @@ function encode({ secrets, deliveryId, body }: SignedPost): {
 }
 
 /** Over the time and the body: neither can be changed, and a receiver can refuse what is old. */
-export function sign(secrets: readonly string[], time: number, body: string): string {
+function sign(secrets: readonly string[], time: number, body: string): string {
   const digests = secrets.map((secret) =>
     createHmac('sha256', secret).update(`${time}.${body}`).digest('hex'),
   );

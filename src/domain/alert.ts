@@ -18,8 +18,7 @@ export type AlertPolicyName = (typeof ALERT_POLICIES)[number];
 export const ALERT_SEVERITIES = ['WARNING', 'CRITICAL'] as const;
 export type AlertSeverity = (typeof ALERT_SEVERITIES)[number];
 
-export const ALERT_EVENTS = ['FIRED', 'RESOLVED', 'TEST'] as const;
-export type AlertEvent = (typeof ALERT_EVENTS)[number];
+export type AlertEvent = 'FIRED' | 'RESOLVED' | 'TEST';
 
 /** What a policy looks at. */
 export type Measure =
@@ -133,7 +132,7 @@ export function policiesOf(tenantId: string): readonly AlertPolicyName[] {
   );
 }
 
-export const DEFAULT_COOLDOWN_SECONDS = 300;
+const DEFAULT_COOLDOWN_SECONDS = 300;
 
 export function defaultSettings(policy: AlertPolicyName): PolicySettings {
   const { threshold, windowSeconds } = POLICY_RULES[policy];

@@ -7,7 +7,7 @@ import { isCurrency, isUnitAmount } from './money.js';
 import { isStorable } from './text.js';
 
 export const MAX_ITEMS_PER_CALL = 10_000;
-export const MAX_TITLE_LENGTH = 1_000;
+const MAX_TITLE_LENGTH = 1_000;
 
 export interface CatalogItemInput {
   readonly externalId: string;

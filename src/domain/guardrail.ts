@@ -7,8 +7,7 @@ export interface Guardrails {
   readonly maxChangePercent: number;
 }
 
-export const GUARDRAIL_NAMES = ['MAX_TARGETS', 'MAX_CHANGE'] as const;
-export type GuardrailName = (typeof GUARDRAIL_NAMES)[number];
+export type GuardrailName = 'MAX_TARGETS' | 'MAX_CHANGE';
 
 export interface Exceeded {
   readonly guardrail: GuardrailName;

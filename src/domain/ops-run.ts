@@ -1,7 +1,7 @@
 // An ops run: a deploy, a backup, any work that somebody else's worker claims and does. Owns its machine
 // and what is done when an attempt came to nothing.
 
-import { defineMachine, type EventOf, type StateOf } from './machine.js';
+import { defineMachine, type StateOf } from './machine.js';
 
 export const opsRunMachine = defineMachine({
   name: 'ops_run',
@@ -46,7 +46,6 @@ export const opsRunMachine = defineMachine({
 });
 
 export type OpsRunStatus = StateOf<typeof opsRunMachine>;
-export type OpsRunEvent = EventOf<typeof opsRunMachine>;
 
 /** What becomes of a run whose worker fell silent. */
 export const STALE_ACTIONS = ['cancel', 'requeue'] as const;

@@ -1,6 +1,7 @@
 // What a webhook asks for: an ops run to queue, or nothing. Reads GitHub's push and deployment events as they
 // are, and otherwise an object with the fields of queueOpsRun. The caller has checked the signature.
 
+import { isObject } from './json.js';
 import { DEFAULT_MAX_ATTEMPTS, STALE_ACTIONS, type StaleAction } from './ops-run.js';
 
 export interface WebhookCall {
@@ -149,10 +150,6 @@ function isInteger(value: unknown): boolean {
 }
 
 type JsonObject = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 function objectAt(object: JsonObject, name: string): JsonObject {
   const value = object[name];

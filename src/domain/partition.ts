@@ -1,6 +1,6 @@
 // A partition of a pipeline run: one range of the feed, read page by page. Owns its machine.
 
-import { defineMachine, type EventOf, type StateOf } from './machine.js';
+import { defineMachine, type StateOf } from './machine.js';
 import { isExhausted, nextDelayMs, type RetryPolicy } from './retry-policy.js';
 import { storableText } from './text.js';
 
@@ -30,7 +30,6 @@ export const partitionMachine = defineMachine({
 });
 
 export type PartitionStatus = StateOf<typeof partitionMachine>;
-export type PartitionEvent = EventOf<typeof partitionMachine>;
 
 /** A page is delivered this often, whatever became of it, before its partition fails. */
 export const MAX_DELIVERIES = 5;

@@ -1,6 +1,6 @@
 // A pipeline run: a supplier's feed brought into the catalog, partition by partition. Owns its machine.
 
-import { allowedEvents, defineMachine, type EventOf, type StateOf } from './machine.js';
+import { allowedEvents, defineMachine, type StateOf } from './machine.js';
 
 export const pipelineRunMachine = defineMachine({
   name: 'pipeline_run',
@@ -70,10 +70,8 @@ export const pipelineRunMachine = defineMachine({
 });
 
 export type PipelineRunStatus = StateOf<typeof pipelineRunMachine>;
-export type PipelineRunEvent = EventOf<typeof pipelineRunMachine>;
 
-export const PIPELINE_RUN_ACTIONS = ['CANCEL', 'RETRY_PARTITIONS', 'CONSOLIDATE'] as const;
-export type PipelineRunAction = (typeof PIPELINE_RUN_ACTIONS)[number];
+export type PipelineRunAction = 'CANCEL' | 'RETRY_PARTITIONS' | 'CONSOLIDATE';
 
 /** What a person may ask of a run: what its machine allows, where there is something to do. */
 export function allowedPipelineActions({
@@ -97,8 +95,7 @@ export function allowedPipelineActions({
   return actions;
 }
 
-export const PIPELINE_RUN_TYPES = ['full', 'incremental'] as const;
-export type PipelineRunType = (typeof PIPELINE_RUN_TYPES)[number];
+export type PipelineRunType = 'full' | 'incremental';
 
 /** Sources whose runs somebody else drives, by SQL; the runner leaves them alone. */
 export const EXTERNAL_SOURCE_KIND = 'external';

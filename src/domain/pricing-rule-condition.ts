@@ -2,9 +2,10 @@
 // decided here once, so that a condition that could never hold is refused when it is written.
 
 import type { Path } from './fault.js';
+import { isObject } from './json.js';
 import { isCurrency } from './money.js';
 import type { Condition, Field, Operator, Scalar, Test } from './pricing-rule-match.js';
-import { isGiven, isObject, type RuleReader } from './pricing-rule-reader.js';
+import { isGiven, type RuleReader } from './pricing-rule-reader.js';
 
 const MAX_DEPTH = 16;
 const MAX_PARTS = 200;

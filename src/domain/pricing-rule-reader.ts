@@ -3,6 +3,7 @@
 // since an amount means nothing without a currency.
 
 import { FaultList, type Path } from './fault.js';
+import { isObject } from './json.js';
 import { isCurrency, isUnitAmount } from './money.js';
 import type { Percent } from './pricing-rule.js';
 
@@ -53,8 +54,4 @@ export class RuleReader extends FaultList {
 
 export function isGiven(value: unknown): boolean {
   return value !== undefined && value !== null;
-}
-
-export function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

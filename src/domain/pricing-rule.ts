@@ -53,7 +53,7 @@ export type Verdict =
   /** `limit` is the one that held the price; the price may still be another than before. */
   | { readonly kind: 'PRICED'; readonly unitAmount: number; readonly limit: RuleLimit | null };
 
-export const MILLION = 1_000_000n;
+const MILLION = 1_000_000n;
 const MAX_AMOUNT = BigInt(Number.MAX_SAFE_INTEGER);
 
 export function evaluateRule(rule: RuleDefinition, item: RuledItem): Verdict {

@@ -3,8 +3,7 @@
 export const RUN_KINDS = ['RULE', 'PIPELINE', 'OPS'] as const;
 export type RunKind = (typeof RUN_KINDS)[number];
 
-export const EVENT_LEVELS = ['DEBUG', 'INFO', 'WARN', 'ERROR'] as const;
-export type EventLevel = (typeof EVENT_LEVELS)[number];
+export type EventLevel = 'DEBUG' | 'INFO' | 'WARN' | 'ERROR';
 
 const OPS_PREFIX = 'run-';
 

@@ -2,18 +2,16 @@
 
 import type { PipelineRunType } from './pipeline-run.js';
 
-export const SCHEDULE_KINDS = ['RULE', 'PIPELINE'] as const;
-export type ScheduleKind = (typeof SCHEDULE_KINDS)[number];
+export type ScheduleKind = 'RULE' | 'PIPELINE';
 
-export const MISSED_POLICIES = ['ONCE', 'SKIP'] as const;
-export type MissedPolicy = (typeof MISSED_POLICIES)[number];
+export type MissedPolicy = 'ONCE' | 'SKIP';
 
 export type ScheduleRequest =
   | { readonly kind: 'RULE'; readonly ruleId: string; readonly channelId: string }
   | { readonly kind: 'PIPELINE'; readonly sourceId: string; readonly runType: PipelineRunType | null };
 
 /** A tick that is later than this was missed: no server was up, or its clock jumped. */
-export const MISSED_AFTER_MS = 60_000;
+const MISSED_AFTER_MS = 60_000;
 
 /** Whether a tick that is `lateMs` late still starts a run. */
 export function isFired(missed: MissedPolicy, lateMs: number): boolean {

@@ -2,6 +2,8 @@
 // a mask that comes back means "as it was". Pure. Also the port through which the API asks about a kind of
 // thing that has settings, without knowing any.
 
+import { isObject } from './json.js';
+
 export type Settings = Readonly<Record<string, unknown>>;
 
 /** Stands for a credential wherever settings are shown. */
@@ -39,7 +41,7 @@ export function holdsMask(value: unknown): boolean {
 }
 
 export function isSettings(value: unknown): value is Settings {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isObject(value);
 }
 
 function maskValue(value: unknown): unknown {

@@ -30,8 +30,6 @@ const ALLOWED = {
 
 export type Access = keyof typeof ALLOWED;
 
-export const ACCESSES = Object.keys(ALLOWED) as readonly Access[];
-
 export function isAllowed(role: Role, access: Access): boolean {
   return (ALLOWED[access] as readonly Role[]).includes(role);
 }

@@ -41,7 +41,7 @@ export const WEBHOOK_RETRY: RetryPolicy = {
 };
 
 /** A receiver may ask for patience, up to this. */
-export const MAX_RETRY_AFTER_MS = 60 * 60_000;
+const MAX_RETRY_AFTER_MS = 60 * 60_000;
 
 /** Why a delivery was not taken. */
 export interface WebhookRefusal {

@@ -4,7 +4,7 @@
 import { tellingOf, type Log } from './log.js';
 import type { RunOfWork } from './work.js';
 
-const RENEWALS_PER_LEASE = 3;
+export const RENEWALS_PER_LEASE = 3;
 
 export class LeaseKeeper {
   readonly #timer: NodeJS.Timeout;

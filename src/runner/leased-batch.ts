@@ -9,6 +9,7 @@ import type { Database } from '../store/db.js';
 import { releaseTargets, settleIfClaimed, type SettledTarget } from '../store/settle.js';
 import { isUnavailable } from '../store/sqlstate.js';
 import { countFacts, inSpan, type SpanRequest } from '../tracing.js';
+import { RENEWALS_PER_LEASE } from './lease-keeper.js';
 import { tellingOf, type Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 
@@ -19,9 +20,6 @@ export interface LeasedBatchOptions {
   readonly log: Log;
   readonly observer: RunnerObserver;
 }
-
-/** Leases are renewed when a third of their time is over: one renewal may fail. */
-const RENEWALS_PER_LEASE = 3;
 
 /** Between two tries to settle what the database did not take. */
 const SETTLE_AGAIN_MS = 500;

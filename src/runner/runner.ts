@@ -29,7 +29,7 @@ export interface RunnerTiming {
   readonly graceMs: number;
 }
 
-export const DEFAULT_TIMING: RunnerTiming = {
+const DEFAULT_TIMING: RunnerTiming = {
   errorWaitMs: 5_000,
   heartbeatMs: 2_000,
   recoveryMs: 5_000,

@@ -35,7 +35,7 @@ const perState = (states: readonly string[], counts: Readonly<Record<string, num
   states.map((label) => ({ label, value: counts[label] ?? 0 }));
 
 /** Per cent. With nothing to judge, nothing has failed. */
-export function successRateOf({ applied, failed }: Facts['recent']): number {
+function successRateOf({ applied, failed }: Facts['recent']): number {
   return applied + failed === 0 ? 100 : (100 * applied) / (applied + failed);
 }
 

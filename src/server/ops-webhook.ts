@@ -17,7 +17,7 @@ export interface OpsWebhookOptions {
   ) => Promise<{ readonly id: string; readonly status: string }>;
 }
 
-export const WEBHOOK_PATH = '/hooks/ops';
+const WEBHOOK_PATH = '/hooks/ops';
 
 const SIGNATURE = /^sha256=([0-9a-f]{64})$/;
 const FORM = 'application/x-www-form-urlencoded';

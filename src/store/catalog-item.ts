@@ -29,7 +29,7 @@ export interface ImportResult {
 export const MAX_ITEMS_PER_PAGE = 100;
 
 // Amounts fit a double: a CHECK keeps them safe integers.
-export const ITEM_COLUMNS = `id, external_id AS "externalId", title, unit_amount::float8 AS "unitAmount",
+const ITEM_COLUMNS = `id, external_id AS "externalId", title, unit_amount::float8 AS "unitAmount",
   cost_amount::float8 AS "costAmount", currency, attributes, updated_at AS "updatedAt"`;
 
 export async function importCatalogItems(

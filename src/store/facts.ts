@@ -52,7 +52,7 @@ export interface Facts {
 }
 
 /** The window of success rates, for the gauge and, unless a tenant has set another, for alerts. */
-export const SUCCESS_WINDOW_SECONDS = 3600;
+const SUCCESS_WINDOW_SECONDS = 3600;
 
 /** A worker that was not heard of for so long is not counted. */
 const SILENT_AFTER = '30 seconds';

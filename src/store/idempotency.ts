@@ -67,7 +67,7 @@ function checkKey(key: string): void {
 }
 
 /** JSON with sorted keys: the order in which a client wrote an object's fields does not make it another. */
-export function canonicalJson(value: unknown): string {
+function canonicalJson(value: unknown): string {
   // A time has no fields of its own: without its text, any two would be the same.
   if (typeof value !== 'object' || value === null || value instanceof Date)
     return JSON.stringify(value) ?? 'null';

@@ -4,10 +4,14 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { AppError } from '../errors.js';
 import { readStructure, type SchemaStructure } from './schema-structure.js';
 import { translateError } from './sqlstate.js';
+
+// The project directory is the parent of src as well as of dist.
+export const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
 
 // Prisma takes the same lock.
 const ADVISORY_LOCK = 72707369;

@@ -57,7 +57,7 @@ export interface CappedCount {
 }
 
 /** Counting further would cost a scan, and nobody pages that far. */
-export const MAX_COUNTED = 10_000;
+const MAX_COUNTED = 10_000;
 
 /** `from` is what follows FROM: a table and its WHERE. */
 export async function countUpTo(

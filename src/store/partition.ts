@@ -1,4 +1,4 @@
-// Partitions of pipeline runs, read: each with its progress, as the documents' two tables have it.
+// Partitions of pipeline runs, read: each joined with its progress, which is a table of its own.
 
 import type { PartitionStatus } from '../domain/partition.js';
 import type { Viewer } from '../domain/viewer.js';

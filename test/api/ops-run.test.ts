@@ -60,7 +60,7 @@ const codeOf = ({ userErrors }: { userErrors: readonly { code: string }[] }) =>
 
 test('a run goes from the queue to success, and the ledger names who did what', async () => {
   const run = await queue('production', {
-    gitSha: 'abc123',
+    gitSha: '7c0ffee',
     gitRef: 'main',
     metadata: { author: 'ada' },
     idempotencyKey: 'straight',
@@ -69,7 +69,7 @@ test('a run goes from the queue to success, and the ledger names who did what', 
     id: expect.stringMatching(/^run-[0-9a-f-]{36}$/),
     kind: 'OPS',
     status: 'QUEUED',
-    gitSha: 'abc123',
+    gitSha: '7c0ffee',
     gitRef: 'main',
     claimedBy: null,
     attempt: 0,
@@ -95,7 +95,7 @@ test('a run goes from the queue to success, and the ledger names who did what', 
     payload: { step: 1 },
     actor: 'worker-1',
   });
-  const artifacts = [{ type: 'image', url: 'registry.example/shop:abc123' }];
+  const artifacts = [{ type: 'image', url: 'registry.example/shop:7c0ffee' }];
   expect(
     await finish(run.id, 'SUCCESS', { metadata: { exit_code: 0, artifacts: [...artifacts, 7] } }),
   ).toMatchObject({

@@ -3,7 +3,7 @@ import { graphql } from '../generated/gql.js';
 import type { StartPipelineRunInput } from '../generated/graphql.js';
 import type { ApiClient } from './support.js';
 
-export const StartPipelineRun = graphql(`
+const StartPipelineRun = graphql(`
   mutation StartPipelineRun($input: StartPipelineRunInput!) {
     startPipelineRun(input: $input) {
       pipelineRun {
@@ -82,7 +82,7 @@ export const ConsolidatePipelineRun = graphql(`
   }
 `);
 
-export const WholePipelineRun = graphql(`
+const WholePipelineRun = graphql(`
   query WholePipelineRun($id: ID!) {
     pipelineRun(id: $id) {
       id

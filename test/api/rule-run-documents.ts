@@ -15,7 +15,7 @@ graphql(`
   }
 `);
 
-export const CreateRuleRun = graphql(`
+const CreateRuleRun = graphql(`
   mutation CreateRuleRun($input: CreateRuleRunInput!) {
     createRuleRun(input: $input) {
       ruleRun {
@@ -31,7 +31,7 @@ export const CreateRuleRun = graphql(`
   }
 `);
 
-export const AddRuleTargets = graphql(`
+const AddRuleTargets = graphql(`
   mutation AddRuleTargets($runId: ID!, $targets: [RuleTargetInput!]!) {
     addRuleTargets(input: { runId: $runId, targets: $targets }) {
       ruleRun {
@@ -45,7 +45,7 @@ export const AddRuleTargets = graphql(`
   }
 `);
 
-export const QueueRuleRun = graphql(`
+const QueueRuleRun = graphql(`
   mutation QueueRuleRun($runId: ID!, $idempotencyKey: String) {
     queueRuleRun(input: { runId: $runId, idempotencyKey: $idempotencyKey }) {
       ruleRun {

@@ -1,25 +1,20 @@
 // kill -9 in the middle of a rollback: the next server goes on with it, and every price stands as it was.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expectInvariants } from '../store/invariants.js';
-import { request, ServerProcess, until } from '../support/app.js';
+import { request, until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { useServers } from '../support/servers.js';
 
 const COUNT = 3_000;
 
 let database: TestDatabase;
-const servers: ServerProcess[] = [];
 
 beforeAll(async () => {
   database = await createTestDatabase();
 });
-afterEach(() => Promise.all(servers.splice(0).map((server) => server.end('SIGKILL'))));
 afterAll(() => database.drop());
 
-async function spawnServer(): Promise<ServerProcess> {
-  const server = await ServerProcess.spawn(database.url);
-  servers.push(server);
-  return server;
-}
+const spawnServer = useServers(() => database.url);
 
 const RUN = 'id status counts { applied rolledBack } rollback { underWay }';
 const READ = `query ($id: ID!) { ruleRun(id: $id) { ${RUN} } }`;

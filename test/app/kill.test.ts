@@ -1,7 +1,8 @@
 // kill -9 at random moments of a run, and a restart after each: the run ends as if nothing had happened.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { ServerProcess, until } from '../support/app.js';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { useServers } from '../support/servers.js';
 import { expectRightEnd, queueMix, readRun, THOUSAND, waitForEnd } from './mixed-run.js';
 
 let database: TestDatabase;
@@ -11,15 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-const servers: ServerProcess[] = [];
-// A server that a failed test left behind would take the next test's work.
-afterEach(() => Promise.all(servers.splice(0).map((server) => server.end('SIGKILL'))));
-
-async function spawnServer(overrides: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
-  const server = await ServerProcess.spawn(database.url, overrides);
-  servers.push(server);
-  return server;
-}
+const spawnServer = useServers(() => database.url);
 
 /** Kills come when so much of the run is done; the moment within a claim is chance. */
 const KILL_AT = [0.2, 0.8];

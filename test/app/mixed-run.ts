@@ -5,7 +5,7 @@ import type { Database } from '../../src/store/db.js';
 import { request, until } from '../support/app.js';
 import { expectInvariants } from '../store/invariants.js';
 
-export const MAX_ATTEMPTS = 3;
+const MAX_ATTEMPTS = 3;
 
 export interface Mix {
   readonly total: number;

@@ -1,12 +1,13 @@
 // Pipeline runs through the whole server: GraphQL in, the sandbox's feed over HTTP, the catalog out; with servers
 // that are killed, stopped and doubled in the middle.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Database } from '../../src/store/db.js';
 import { findViolations } from '../../src/store/doctor.js';
 import { ApiClient } from '../api/support.js';
 import { PipelineRunProgress } from '../api/pipeline-run-documents.js';
-import { ADMIN_KEY, request, ServerProcess, until } from '../support/app.js';
+import { ADMIN_KEY, request, until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
+import { useServers } from '../support/servers.js';
 
 const SIZE = 600;
 let database: TestDatabase;
@@ -16,15 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-const servers: ServerProcess[] = [];
-// A server that a failed test left behind would take the next test's work.
-afterEach(() => Promise.all(servers.splice(0).map((server) => server.end('SIGKILL'))));
-
-async function spawnServer(overrides: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
-  const server = await ServerProcess.spawn(database.url, overrides);
-  servers.push(server);
-  return server;
-}
+const spawnServer = useServers(() => database.url);
 
 const START = `mutation ($input: StartPipelineRunInput!) {
   startPipelineRun(input: $input) { pipelineRun { id } userErrors { code message } }

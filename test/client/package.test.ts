@@ -2,9 +2,10 @@
 // and in a bundle for browsers.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -67,6 +68,22 @@ test('the ten lines of the README watch a run to its end, and its ledger', async
     expect.stringMatching(/^1 rule_run.create /),
     expect.stringMatching(/^2 rule_run.cancel /),
   ]);
+});
+
+test('what its papers link to is in the package', async () => {
+  const place = join(home, 'node_modules', 'runledger');
+  const papers = (await readdir(place, { recursive: true })).filter((name) => name.endsWith('.md'));
+  const broken: string[] = [];
+  let links = 0;
+  for (const paper of papers) {
+    const text = await readFile(join(place, paper), 'utf8');
+    for (const [, link] of text.matchAll(/\]\((?!https?:|#)([^)#]+)/g)) {
+      links += 1;
+      if (!existsSync(join(place, dirname(paper), link!))) broken.push(`${paper}: ${link}`);
+    }
+  }
+  expect(broken).toEqual([]);
+  expect(links).toBeGreaterThan(10);
 });
 
 test('in a bundle for browsers there is nothing of Node, and of the server nothing', async () => {

@@ -148,7 +148,7 @@ describe.each(MACHINES.map((machine) => ({ name: machine.name, machine })))('$na
   });
 });
 
-test('a rule run never goes where the document forbids', () => {
+test('a rule run that was applied or rolled back is not applied again, and none starts from its preview', () => {
   const pairs = listTransitions(ruleRunMachine).map(({ from, to }) => `${from} ${to}`);
   for (const forbidden of ['APPLIED APPLYING', 'ROLLED_BACK APPLYING', 'PREVIEW APPLYING']) {
     expect(pairs).not.toContain(forbidden);

@@ -1,5 +1,5 @@
 // Boards: the runs that are under way, then every one that changes, each change once.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { RunRow } from '../../src/events/run-row.js';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
@@ -7,26 +7,18 @@ import type { Database } from '../../src/store/db.js';
 import { until } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { fire, makeRuleRun, seedWorld, type MachineRow, type World } from '../support/fixtures.js';
-import { appendLines, cutListeners, FakeListener, silentLog, startFeed, take, type Live } from './support.js';
+import { appendLines, cutListeners, FakeListener, silentLog, take, useFeeds } from './support.js';
 
 let database: TestDatabase;
 let world: World;
-const open: Live[] = [];
 
 beforeAll(async () => {
   database = await createTestDatabase();
   world = await seedWorld(database.db);
 });
-afterEach(async () => {
-  await Promise.all(open.splice(0).map((live) => live.stop()));
-});
 afterAll(() => database.drop());
 
-async function start(...options: Parameters<typeof startFeed>[1][]): Promise<Live> {
-  const live = await startFeed(database, ...options);
-  open.push(live);
-  return live;
-}
+const start = useFeeds(() => database);
 
 const rowOf = ({ id }: { readonly id: string }): MachineRow => ({
   machine: ruleRunMachine,

@@ -1,5 +1,5 @@
 // runEvents: what a subscriber gets is the ledger, whole and in order, whatever happens meanwhile.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { Database } from '../../src/store/db.js';
 import type { RunHead } from '../../src/store/run.js';
@@ -16,29 +16,20 @@ import {
   ledgerSeqs,
   readToEnd,
   silentLog,
-  startFeed,
   take,
-  type Live,
+  useFeeds,
 } from './support.js';
 
 let database: TestDatabase;
 let world: World;
-const open: Live[] = [];
 
 beforeAll(async () => {
   database = await createTestDatabase();
   world = await seedWorld(database.db);
 });
-afterEach(async () => {
-  await Promise.all(open.splice(0).map((live) => live.stop()));
-});
 afterAll(() => database.drop());
 
-async function start(...options: Parameters<typeof startFeed>[1][]): Promise<Live> {
-  const live = await startFeed(database, ...options);
-  open.push(live);
-  return live;
-}
+const start = useFeeds(() => database);
 
 const newRun = async (): Promise<string> =>
   (await makeRuleRun(database.db, world.home, { targets: targetsOf(3) })).id;

@@ -1,5 +1,5 @@
 // Progress: the newest state, not too often, never an older one, and always the last one.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { RunFeed } from '../../src/events/feed.js';
 import type { RunRow } from '../../src/events/run-row.js';
 import { pipelineRunMachine } from '../../src/domain/pipeline-run.js';
@@ -9,26 +9,18 @@ import { findRuleRun } from '../../src/store/rule-run-row.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { fire, makeRow, makeRuleRun, seedWorld, type MachineRow, type World } from '../support/fixtures.js';
 import { DatabaseProxy } from './database-proxy.js';
-import { appendLines, cutListeners, FakeListener, silentLog, startFeed, take, type Live } from './support.js';
+import { appendLines, cutListeners, FakeListener, silentLog, take, useFeeds } from './support.js';
 
 let database: TestDatabase;
 let world: World;
-const open: Live[] = [];
 
 beforeAll(async () => {
   database = await createTestDatabase();
   world = await seedWorld(database.db);
 });
-afterEach(async () => {
-  await Promise.all(open.splice(0).map((live) => live.stop()));
-});
 afterAll(() => database.drop());
 
-async function start(...options: Parameters<typeof startFeed>[1][]): Promise<Live> {
-  const live = await startFeed(database, ...options);
-  open.push(live);
-  return live;
-}
+const start = useFeeds(() => database);
 
 const newRun = (): Promise<MachineRow> => makeRow(database.db, world.home, ruleRunMachine);
 

@@ -1,5 +1,6 @@
 // A feed on a real database, writers that add to ledgers while it is read, and ways to cut its connection.
 import { pino } from 'pino';
+import { afterEach } from 'vitest';
 import { RunFeed, type FeedOptions } from '../../src/events/feed.js';
 import { BellListener } from '../../src/events/listener.js';
 import { appendRunLines, type RunEventRow } from '../../src/store/ledger.js';
@@ -25,6 +26,21 @@ export async function startFeed(
     await listener.stop();
   };
   return { listener, feed, stop };
+}
+
+type Start = (options?: Partial<FeedOptions>) => Promise<Live>;
+
+/** Answers how a test file starts feeds on its database. What a test leaves open is stopped after it. */
+export function useFeeds(database: () => Parameters<typeof startFeed>[0]): Start {
+  const open: Live[] = [];
+  afterEach(async () => {
+    await Promise.all(open.splice(0).map((live) => live.stop()));
+  });
+  return async (options) => {
+    const live = await startFeed(database(), options);
+    open.push(live);
+    return live;
+  };
 }
 
 /** A listener that hears what it is told to. */

@@ -1,12 +1,13 @@
 // runEvents while what it stands on goes away and comes back: the database restarted, the server killed or stopped, several
 // servers at work. Every reader is sent exactly the ledger, whichever way it reads.
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Database } from '../../src/store/db.js';
 import { queueMix, waitForEnd } from '../app/mixed-run.js';
 import { appendEnd, appendLines, ledgerSeqs } from '../events/support.js';
-import { ServerProcess, startApp } from '../support/app.js';
+import { startApp } from '../support/app.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeRuleRun, seedWorld } from '../support/fixtures.js';
+import { useServers } from '../support/servers.js';
 import { OwnPostgres } from './own-postgres.js';
 import { FOLLOW, WAYS, type Followed } from './readers.js';
 
@@ -17,14 +18,7 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-const servers: ServerProcess[] = [];
-afterEach(() => Promise.all(servers.splice(0).map((server) => server.end('SIGKILL'))));
-
-async function spawnServer(overrides: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
-  const server = await ServerProcess.spawn(database.url, overrides);
-  servers.push(server);
-  return server;
-}
+const spawnServer = useServers(() => database.url);
 
 const API_ONLY = { RUNLEDGER_ROLE: 'api', RUNLEDGER_SANDBOX: 'off' };
 

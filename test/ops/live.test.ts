@@ -64,7 +64,7 @@ test('every line of the ledger arrives once, in order, under the id that people 
 });
 
 test('a board hears of ops runs', async () => {
-  const board = viewer.watch(CHANGED, { kind: 'OPS', projectId: 'proj-123' });
+  const board = viewer.watch(CHANGED, { kind: 'OPS', projectId: 'storefront' });
   const next = board.next();
   let heard: Awaited<typeof next> | null = null;
   void next.then((result) => (heard = result));

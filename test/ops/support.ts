@@ -27,7 +27,7 @@ export class OpsSurface {
   }
 
   async queue(env = 'staging', key: string | null = null): Promise<string> {
-    const text = `SELECT run_id FROM ops.queue_run('proj-123', $1, 'abc123', 'main', '{}'::jsonb, $2)`;
+    const text = `SELECT run_id FROM ops.queue_run('storefront', $1, '0ddba11', 'trunk', '{}'::jsonb, $2)`;
     return String((await this.row(text, env, key))['run_id']);
   }
 

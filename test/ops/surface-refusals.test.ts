@@ -160,7 +160,7 @@ test('the same idempotency key is the same run, whatever has become of it', asyn
   await ops.finish(runId, 'success');
   const before = await picture(database.db, runId);
   const again = await ops.row(
-    `SELECT * FROM ops.queue_run('proj-123', 'staging', 'abc', 'main', '{}'::jsonb, 'deploy-1')`,
+    `SELECT * FROM ops.queue_run('storefront', 'staging', 'abc', 'main', '{}'::jsonb, 'deploy-1')`,
   );
   expect(again).toMatchObject({ run_id: runId, status: 'success' });
   expect(await picture(database.db, runId)).toEqual(before);

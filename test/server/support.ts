@@ -11,7 +11,7 @@ import { AppError } from '../../src/errors.js';
 import type { Credentials } from '../../src/server/auth.js';
 import { GraphqlServer, type ServerOptions } from '../../src/server/http.js';
 
-export const SDL = `
+const SDL = `
   type Query {
     hello: String!
     actor: String!
@@ -167,7 +167,7 @@ function addSubscribers(schema: GraphQLSchema, stage: Stage): void {
   });
 }
 
-export function testSchema(stage: Stage): GraphQLSchema {
+function testSchema(stage: Stage): GraphQLSchema {
   const schema = buildSchema(SDL);
   addResolvers(schema, stage);
   addSubscribers(schema, stage);

@@ -1,5 +1,5 @@
-// The SQL surface of pipeline runs: the columns, the monitoring questions and the updates that the documents
-// print, asked of real runs, and rows that somebody else's scheduler and workers write by SQL.
+// The SQL surface of pipeline runs: the columns that others rely on, the questions that operators ask of them,
+// put to real runs, and rows that somebody else's scheduler and workers write by SQL.
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readFacts } from '../../src/store/facts.js';
@@ -28,45 +28,45 @@ function ask(sql: string, ...values: unknown[]): Promise<Record<string, unknown>
   return world.db.query(sql, values);
 }
 
-describe('the tables have the documents’ columns', () => {
+describe('the tables have the columns of the interface', () => {
   test.each([
     [
       'run_metadata',
       {
+        completed_at: 'timestamp with time zone',
+        completed_workers: 'integer',
+        expected_workers: 'integer',
+        failed_workers: 'integer',
         run_id: 'uuid',
         run_type: 'text',
-        expected_workers: 'integer',
-        completed_workers: 'integer',
-        failed_workers: 'integer',
-        watermark_before: 'timestamp with time zone',
-        watermark_after: 'timestamp with time zone',
         started_at: 'timestamp with time zone',
-        completed_at: 'timestamp with time zone',
+        watermark_after: 'timestamp with time zone',
+        watermark_before: 'timestamp with time zone',
       },
     ],
     [
       'worker_runs',
       {
-        id: 'uuid',
-        run_id: 'uuid',
-        partition_id: 'text',
-        worker_id: 'text',
-        status: 'text',
-        records_processed: 'integer',
-        error_message: 'text',
-        work_item_payload: 'jsonb',
-        started_at: 'timestamp with time zone',
         completed_at: 'timestamp with time zone',
+        error_message: 'text',
+        id: 'uuid',
+        partition_id: 'text',
+        records_processed: 'integer',
+        run_id: 'uuid',
+        started_at: 'timestamp with time zone',
+        status: 'text',
+        work_item_payload: 'jsonb',
+        worker_id: 'text',
       },
     ],
     [
       'partition_progress',
       {
-        run_id: 'uuid',
-        partition_id: 'text',
-        next_offset: 'integer',
         completed: 'boolean',
         created_at: 'timestamp with time zone',
+        next_offset: 'integer',
+        partition_id: 'text',
+        run_id: 'uuid',
         updated_at: 'timestamp with time zone',
       },
     ],
@@ -80,110 +80,105 @@ describe('the tables have the documents’ columns', () => {
   });
 });
 
-describe('the monitoring queries', () => {
-  const STATUS_OF_ONE = `
-    SELECT run_id, run_type,
-      completed_workers || '/' || expected_workers AS progress,
-      failed_workers,
+describe('operators ask', () => {
+  // A run is done when it has an end; before that its counters tell how far it is.
+  const STANDING = `
+    SELECT r.run_id AS id, r.run_type AS kind, r.failed_workers AS lost, r.completed_at AS ended,
+      r.completed_workers || ' of ' || r.expected_workers AS partitions,
+      extract(epoch FROM (coalesce(r.completed_at, now()) - r.started_at)) / 60 AS minutes,
       CASE
-        WHEN completed_at IS NOT NULL THEN 'completed'
-        WHEN failed_workers > 0 THEN 'failed'
-        WHEN completed_workers < expected_workers THEN 'in_progress'
-        ELSE 'consolidating'
-      END AS status,
-      started_at, completed_at,
-      EXTRACT(EPOCH FROM (COALESCE(completed_at, NOW()) - started_at)) / 60 AS duration_minutes
-    FROM run_metadata WHERE run_id = $1`;
+        WHEN r.completed_at IS NULL AND r.failed_workers > 0 THEN 'broken'
+        WHEN r.completed_at IS NULL AND r.completed_workers = r.expected_workers THEN 'merging'
+        WHEN r.completed_at IS NULL THEN 'reading'
+        ELSE 'done'
+      END AS standing
+    FROM run_metadata AS r`;
 
-  test('the status of one run', async () => {
-    const statuses = [];
-    for (const { id } of [completed, failed, reading]) statuses.push(...(await ask(STATUS_OF_ONE, id)));
-    expect(statuses).toMatchObject([
-      { run_type: 'full', progress: '2/2', failed_workers: 0, status: 'completed' },
-      { run_type: 'full', progress: '1/2', failed_workers: 1, status: 'failed', completed_at: null },
-      { run_type: 'full', progress: '0/2', failed_workers: 0, status: 'in_progress', completed_at: null },
+  test('how one run stands', async () => {
+    const rows = [];
+    for (const { id } of [completed, failed, reading])
+      rows.push(...(await ask(`${STANDING} WHERE r.run_id = $1`, id)));
+    expect(rows).toMatchObject([
+      { kind: 'full', partitions: '2 of 2', lost: 0, standing: 'done', ended: expect.any(Date) },
+      { kind: 'full', partitions: '1 of 2', lost: 1, standing: 'broken', ended: null },
+      { kind: 'full', partitions: '0 of 2', lost: 0, standing: 'reading', ended: null },
     ]);
-    expect(statuses.every((row) => Number(row['duration_minutes']) >= 0)).toBe(true);
+    expect(rows.every((row) => Number(row['minutes']) >= 0)).toBe(true);
   });
 
-  test('the workers of a run', async () => {
+  test('what its workers came to', async () => {
     const rows = await ask(
-      `SELECT partition_id, status, records_processed, error_message, started_at, completed_at
-       FROM worker_runs WHERE run_id = $1 ORDER BY partition_id`,
+      `SELECT w.error_message AS reason, w.status, w.partition_id AS part, w.completed_at, w.started_at
+       FROM worker_runs AS w WHERE w.run_id = $1 ORDER BY w.partition_id`,
       failed.id,
     );
     expect(rows).toMatchObject([
-      { partition_id: 'partition-0', status: 'completed', error_message: null },
-      { partition_id: 'partition-1', status: 'failed', error_message: 'the source answered HTTP 403' },
+      { part: 'partition-0', status: 'completed', reason: null },
+      { part: 'partition-1', status: 'failed', reason: 'the source answered HTTP 403' },
     ]);
     expect(
       rows.every((row) => row['started_at'] instanceof Date && row['completed_at'] instanceof Date),
     ).toBe(true);
   });
 
-  test('the progress of partitions', async () => {
+  test('how far its partitions are', async () => {
     const rows = await ask(
-      `SELECT partition_id, next_offset, completed, updated_at FROM partition_progress
-       WHERE run_id = $1 ORDER BY partition_id`,
+      `SELECT p.completed AS done, p.next_offset AS place, p.partition_id AS part, p.updated_at AS seen
+       FROM partition_progress AS p WHERE p.run_id = $1 ORDER BY p.partition_id`,
       reading.id,
     );
     expect(rows).toMatchObject([
-      { partition_id: 'partition-0', next_offset: 30, completed: false },
-      { partition_id: 'partition-1', next_offset: 0, completed: false },
+      { part: 'partition-0', place: 30, done: false, seen: expect.any(Date) },
+      { part: 'partition-1', place: 0, done: false, seen: expect.any(Date) },
     ]);
   });
 
-  test('active runs', async () => {
+  test('which runs have no end yet, the newest first', async () => {
     const rows = await ask(
-      `SELECT run_id, run_type, completed_workers, expected_workers, failed_workers, started_at,
-         NOW() - started_at AS elapsed
-       FROM run_metadata WHERE completed_at IS NULL ORDER BY started_at DESC`,
+      `SELECT now() - r.started_at AS age, r.failed_workers, r.completed_workers, r.expected_workers, r.run_id AS id
+       FROM run_metadata AS r WHERE r.completed_at IS NULL ORDER BY age`,
     );
-    expect(rows.map((row) => row['run_id'])).toEqual([reading.id, failed.id]);
+    expect(rows.map((row) => row['id'])).toEqual([reading.id, failed.id]);
   });
 
-  test('runs of the last 24 hours', async () => {
+  test('how the runs of a day stand', async () => {
     const rows = await ask(
-      `SELECT run_id, run_type, completed_workers || '/' || expected_workers AS progress,
-         CASE WHEN completed_at IS NOT NULL THEN 'completed' WHEN failed_workers > 0 THEN 'failed'
-           ELSE 'in_progress' END AS status,
-         started_at, completed_at,
-         EXTRACT(EPOCH FROM (COALESCE(completed_at, NOW()) - started_at)) / 60 AS duration_minutes
-       FROM run_metadata WHERE started_at > NOW() - INTERVAL '24 hours' ORDER BY started_at DESC`,
+      `${STANDING} WHERE now() - interval '24 hours' < r.started_at ORDER BY r.started_at DESC`,
     );
-    expect(rows.map((row) => [row['run_id'], row['status']])).toEqual([
-      [reading.id, 'in_progress'],
-      [failed.id, 'failed'],
-      [completed.id, 'completed'],
+    expect(rows.map((row) => [row['id'], row['standing']])).toEqual([
+      [reading.id, 'reading'],
+      [failed.id, 'broken'],
+      [completed.id, 'done'],
     ]);
   });
 
-  test('failed workers, and how far they came', async () => {
+  test('which workers failed, and how far they came', async () => {
     const workers = await ask(
-      `SELECT wr.partition_id, wr.records_processed, wr.error_message, wr.started_at, wr.completed_at
-       FROM worker_runs wr JOIN run_metadata rm ON wr.run_id = rm.run_id
-       WHERE rm.run_id = $1 AND wr.status = 'failed' ORDER BY wr.started_at`,
+      `SELECT w.records_processed AS records, w.error_message AS reason, w.partition_id AS part, r.run_type AS kind
+       FROM run_metadata AS r JOIN worker_runs AS w USING (run_id)
+       WHERE w.status = 'failed' AND r.run_id = $1 ORDER BY w.completed_at`,
       failed.id,
     );
-    expect(workers).toMatchObject([{ partition_id: 'partition-1', records_processed: 30 }]);
-    const progress = await ask(
-      'SELECT partition_id, next_offset, completed FROM partition_progress WHERE run_id = $1 AND NOT completed',
+    expect(workers).toMatchObject([{ part: 'partition-1', records: 30, kind: 'full' }]);
+    const places = await ask(
+      'SELECT p.next_offset AS place, p.partition_id AS part FROM partition_progress AS p WHERE NOT p.completed AND p.run_id = $1',
       failed.id,
     );
-    expect(progress).toEqual([{ partition_id: 'partition-1', next_offset: 30, completed: false }]);
+    expect(places).toEqual([{ part: 'partition-1', place: 30 }]);
   });
 
-  test('active and stuck partitions, and runs that are not complete', async () => {
-    const active = await ask(
-      `SELECT * FROM partition_progress WHERE completed = false ORDER BY updated_at DESC`,
+  test('which partitions are under way, and which have not moved for long', async () => {
+    const open = await ask(
+      'SELECT p.* FROM partition_progress AS p WHERE p.completed IS FALSE AND p.run_id = $1',
+      reading.id,
     );
-    expect(active.filter((row) => row['run_id'] === reading.id)).toHaveLength(2);
-    const stuck = `SELECT * FROM partition_progress
-      WHERE completed = false AND updated_at < NOW() - INTERVAL '10 minutes'`;
+    expect(open).toHaveLength(2);
+    const stuck = `SELECT p.* FROM partition_progress AS p
+      WHERE p.updated_at < now() - interval '10 minutes' AND p.completed = false`;
     expect(await ask(stuck)).toEqual([]);
     await ask(
-      `UPDATE partition_progress SET updated_at = NOW() - INTERVAL '11 minutes'
-       WHERE run_id = $1 AND partition_id = 'partition-1'`,
+      `UPDATE partition_progress SET updated_at = now() - interval '11 minutes'
+       WHERE partition_id = 'partition-1' AND run_id = $1`,
       reading.id,
     );
     expect(await ask(stuck)).toMatchObject([{ run_id: reading.id, partition_id: 'partition-1' }]);
@@ -198,16 +193,11 @@ describe('the monitoring queries', () => {
     expect(await stuckOnes()).toEqual([true, true]);
     expect((await readFacts(world.db)).stuckPartitions).toBe(2);
     expect((await readFacts(world.db, { stuckMs: 720_000 })).stuckPartitions).toBe(0);
-    const open = await ask(
-      `SELECT rm.run_id, rm.completed_workers, rm.expected_workers, rm.failed_workers FROM run_metadata rm
-       WHERE rm.completed_at IS NULL`,
-    );
-    expect(open).toHaveLength(2);
   });
 });
 
 describe('rows of somebody else’s', () => {
-  test('a run is inserted with the documents’ columns alone; the runner leaves it to whoever drives it', async () => {
+  test('a run is inserted with the columns of the interface alone; the runner leaves it to whoever drives it', async () => {
     const runId = randomUUID();
     await ask(
       'INSERT INTO run_metadata (run_id, run_type, expected_workers, watermark_before) VALUES ($1, $2, $3, NULL)',
@@ -271,7 +261,7 @@ describe('rows of somebody else’s', () => {
     ]);
   });
 
-  test('its workers insert their rows as running and count, as the document prints it; nothing is doubled', async () => {
+  test('its workers insert their rows as running and count for themselves; nothing is doubled', async () => {
     const runId = randomUUID();
     await ask(
       'INSERT INTO run_metadata (run_id, run_type, expected_workers, watermark_before) VALUES ($1, $2, 2, NULL)',

@@ -1,6 +1,6 @@
 // The whole application for tests: real HTTP and WebSocket on a free port, a database of its own, the sandbox
-// on, and delays short enough to wait for. In this process (startTestApp) or as a process that can be killed
-// (spawnServer).
+// on, and delays short enough to wait for. In this process (TestApp, startApp) or as a process that can be killed
+// (ServerProcess; servers.ts ends those that a test leaves).
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';

@@ -4,13 +4,12 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { inject } from 'vitest';
 import { Database } from '../../src/store/db.js';
-import { migrate } from '../../src/store/migrate.js';
+import { MIGRATIONS, migrate } from '../../src/store/migrate.js';
 
-export const MIGRATIONS = fileURLToPath(new URL('../../prisma/migrations', import.meta.url));
+export { MIGRATIONS };
 
 export interface EmptyDatabase {
   readonly url: string;

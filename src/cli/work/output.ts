@@ -19,7 +19,7 @@ export interface OutputLimits {
   readonly bufferLength: number;
 }
 
-export const DEFAULT_OUTPUT_LIMITS: OutputLimits = {
+const DEFAULT_OUTPUT_LIMITS: OutputLimits = {
   batchLength: 16_384,
   gatherMs: 500,
   gapMs: 100,

@@ -5,6 +5,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { isObject } from '../../domain/json.js';
 import { retryDelayMs } from '../../domain/ops-run.js';
 import { ApiFault } from '../api.js';
 import { pause, persist } from '../patience.js';
@@ -209,7 +210,7 @@ function messageOf(error: unknown): string {
 async function readResult(file: string): Promise<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(await readFile(file, 'utf8'));
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : {};
+    return isObject(value) ? value : {};
   } catch {
     return {};
   }

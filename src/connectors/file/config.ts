@@ -30,4 +30,3 @@ export const CSV_SETTINGS = FILE_SETTINGS.extend({
 }).refine(hasOnePlace, ONE_PLACE);
 
 export type FileSettings = z.infer<typeof FILE_SETTINGS>;
-export type CsvSettings = z.infer<typeof CSV_SETTINGS>;

@@ -1,5 +1,6 @@
 // The two formats of a file: where a record ends in the bytes, and what a record says. Pure.
 
+import { isObject } from '../../domain/json.js';
 import { readRecord, setAside } from '../record.js';
 import type { FeedRecord } from '../source.js';
 
@@ -21,10 +22,7 @@ export const NDJSON: Format = {
   parse: (text) => {
     try {
       const value: unknown = JSON.parse(text);
-      const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-      return isObject
-        ? { record: value as Record<string, unknown> }
-        : { reason: 'the line is no JSON object' };
+      return isObject(value) ? { record: value } : { reason: 'the line is no JSON object' };
     } catch {
       return { reason: 'the line is no JSON' };
     }

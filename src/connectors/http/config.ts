@@ -78,9 +78,7 @@ const CREDENTIAL = z.string().min(1).max(8_192).refine(isStorable, 'has a charac
 const SIGNATURE = z.strictObject({ header: HEADER_NAME, credential: z.string() });
 
 export type AnswerSettings = z.infer<typeof ANSWER>;
-export type WriteSettings = z.infer<typeof WRITE>;
 export type ReadSettings = z.infer<typeof READ>;
-export type SignatureSettings = z.infer<typeof SIGNATURE>;
 
 export const HTTP_SETTINGS = z
   .strictObject({

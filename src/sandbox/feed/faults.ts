@@ -4,9 +4,9 @@
 import type { FeedItem } from './records.js';
 
 /** Strike before the page is made. */
-export const CALL_FAULTS = ['down', 'throttle', 'deny', 'hang', 'garble'] as const;
+const CALL_FAULTS = ['down', 'throttle', 'deny', 'hang', 'garble'] as const;
 /** Change what is on it. */
-export const PAGE_FAULTS = [
+const PAGE_FAULTS = [
   'repeat',
   'skip',
   'reorder',
