@@ -8,7 +8,12 @@ import { MemorySandboxState } from '../../src/sandbox/state.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
 import { claimTargets } from '../../src/store/claim.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
-import { cancelRuleRun, pauseRuleRun, retryFailedTargets } from '../../src/store/rule-run-control.js';
+import {
+  cancelRuleRun,
+  pauseRuleRun,
+  retryFailedTargets,
+  retryRuleRun,
+} from '../../src/store/rule-run-control.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
 import { expectInvariants } from '../store/invariants.js';
 import { faultOf, linesOf, pictureOf } from '../store/rows.js';
@@ -254,6 +259,23 @@ test('while it is rolled back nothing is retried, and it can be paused', async (
   expect(refused).toMatchObject({ code: 'CONFLICT' });
   await pauseRuleRun(database.db, viewerOf('default'), request);
   expect(await kind.claim('w')).toBeNull();
+});
+
+test('what the machine forbids anyway is refused by it, also while the run is rolled back', async () => {
+  const runId = await appliedRun('a');
+  await ask(runId);
+  const request = { runId, idempotencyKey: null };
+  const viewer = viewerOf('default');
+  const verbs = [
+    () => retryFailedTargets(database.db, viewer, { ...request, targetIds: null }),
+    () => retryRuleRun(database.db, viewer, request),
+  ];
+  for (const verb of verbs) {
+    expect(await faultOf(verb())).toMatchObject({
+      code: 'ILLEGAL_TRANSITION',
+      details: { from: 'APPLIED', allowed: ['roll_back'] },
+    });
+  }
 });
 
 test.each([
