@@ -5,6 +5,7 @@
 import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
+import { outcomesWithin } from './success-rate.js';
 
 /** Comparisons with a channel are work of their own. */
 export const QUEUE_KINDS = [...RUN_KINDS, 'RECONCILIATION'] as const;
@@ -104,17 +105,12 @@ const REST = `
     FROM run_metadata run JOIN worker_runs part USING (run_id)
       LEFT JOIN partition_progress progress USING (run_id, partition_id)
     WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
-  ), recent AS (
-    SELECT applied_count + rolled_back_count AS applied, failed_count AS failed
-    FROM rule_run WHERE finished_at > statement_timestamp() - $1 * interval '1 second'
-    UNION ALL
-    SELECT applied_count + rolled_back_count, failed_count FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
   )
   SELECT
     (SELECT coalesce(sum(failed_count), 0)::float8 FROM rule_run
       WHERE failed_count > 0 AND pruned_at IS NULL) AS "deadLetters",
     (SELECT jsonb_build_object('applied', coalesce(sum(applied), 0), 'failed', coalesce(sum(failed), 0))
-      FROM recent) AS recent,
+      FROM (${outcomesWithin('$1')}) outcome) AS recent,
     (SELECT coalesce(jsonb_object_agg(circuit, n), '{}')
       FROM (SELECT circuit, count(*) AS n FROM channel GROUP BY circuit) c) AS "channelsByCircuit",
     (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
