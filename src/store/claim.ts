@@ -72,12 +72,12 @@ const FIND_RUN = prepared(
    ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
 );
 
-/** The run to serve next: priority first, then the one served least recently; none of `fullChannels`. */
+/** The run to serve next: priority first, then the one served least recently; none of `passedOver`. */
 export async function findClaimableRun(
   db: Database,
-  fullChannels: readonly string[] = [],
+  passedOver: readonly string[] = [],
 ): Promise<ClaimableRun | null> {
-  const rows = await db.queryPrepared<ClaimableRun>(FIND_RUN, [fullChannels]);
+  const rows = await db.queryPrepared<ClaimableRun>(FIND_RUN, [passedOver]);
   return rows[0] ?? null;
 }
 
@@ -88,12 +88,12 @@ const NEXT_CLAIM = prepared(
    WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND channel.id <> ALL($1::uuid[])`,
 );
 
-/** When the next batch of any run may go, but for those of `fullChannels`; null when nothing waits. */
+/** When the next batch of any run may go, but for those of the channels `passedOver`; null when nothing waits. */
 export async function nextClaimDelayMs(
   db: Database,
-  fullChannels: readonly string[] = [],
+  passedOver: readonly string[] = [],
 ): Promise<number | null> {
-  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_CLAIM, [fullChannels]);
+  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_CLAIM, [passedOver]);
   return rows[0]?.ms ?? null;
 }
 

@@ -46,7 +46,8 @@ function makeKind(leaseMs = HOUR, observer: RunnerObserver = {}): Reconciliation
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0 };
   const circuit = { toleratedThrottles: 5, openMs: 60_000 };
   const channels = openChannels(database.db, { callTimeoutMs: HOUR, retry, circuit });
-  return new Reconciliations({ db: database.db, channels, leaseMs, log, observer });
+  // Without patience a page would be left behind wherever the machine is slow.
+  return new Reconciliations({ db: database.db, channels, leaseMs, log, observer, patienceMs: HOUR });
 }
 
 async function applied(count: number, prefix: string): Promise<string> {
@@ -250,6 +251,44 @@ describe('a channel that does not give its prices', () => {
     expect(await linesOfType(runId, 'complete')).toMatchObject([{ level: 'WARN', payload: { unread: 1 } }]);
     const repaired = await targetsIn(database.db, report.repairRunId!);
     expect([...repaired.keys()]).toEqual(['culprit-3']);
+  });
+
+  describe('while its rate limit lets items through one by one', () => {
+    test.each([
+      ['the first', 1, 422, 'INVALID'],
+      ['one in the middle', 12, 422, 'INVALID'],
+      ['the first', 1, 503, 'UPSTREAM'],
+      ['one in the middle', 12, 503, 'UPSTREAM'],
+    ])(
+      '%s (number %d) that answers %d is unread, and the others are compared',
+      async (_, at, status, code) => {
+        const runId = await applied(15, `alone-${at}-${status}`);
+        const culprit = `alone-${at}-${status}-${at}`;
+        await book.serve(database.db, 'shop', { rateLimit: { perSecond: 1_000_000, burst: 1 } });
+        book.fault = (ids) => (ids.includes(culprit) ? { status } : null);
+        const report = await reconcile(runId);
+        expect(report).toMatchObject({
+          totalChecked: 14,
+          mismatches: 0,
+          unread: 1,
+          unreadItems: [{ externalId: culprit, code }],
+        });
+        await expectInvariants(database.db, runId);
+      },
+    );
+
+    test.each([
+      [500, 20],
+      [401, 1],
+    ])('a channel that answers each with %d is given up after %d reads', async (status, reads) => {
+      const runId = await applied(25, `all-${status}`);
+      await book.serve(database.db, 'shop', { rateLimit: { perSecond: 1_000_000, burst: 1 } });
+      book.fault = () => ({ status });
+      await ask(runId);
+      await drain(makeKind());
+      expect(book.reads).toBe(reads);
+      expect(await linesOfType(runId, 'fail')).toHaveLength(1);
+    });
   });
 
   test('any more in the middle: what was compared is reported, and the rest as unread', async () => {
