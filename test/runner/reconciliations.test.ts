@@ -12,9 +12,12 @@ import {
   type FindingsRequest,
   type ReconciliationRow,
 } from '../../src/store/reconciliation.js';
+import { findGuardrails, saveGuardrails } from '../../src/store/guardrail.js';
+import { repairMismatches } from '../../src/store/reconciliation-repair.js';
 import { recordComparison } from '../../src/store/reconciliation-result.js';
 import { claimReconciliation } from '../../src/store/reconciliation-work.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
+import { cancelRuleRun } from '../../src/store/rule-run-control.js';
 import { linesOf } from '../store/rows.js';
 import { expectInvariants } from '../store/invariants.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
@@ -434,6 +437,24 @@ describe('a repair', () => {
     expect(repaired).toMatchObject({ externalId: 'mended-2', beforeAmount: 1_400, afterAmount: 1_501 });
     expect(book.prices.get('mended-2')).toBe(1_501);
     expect(await targetsIn(database.db, runId)).toEqual(before);
+  });
+
+  test('is made once, whatever a person has done with its run meanwhile', async () => {
+    const { db } = database;
+    const { viewer } = world.home;
+    const runId = await applied(3, 'twice');
+    book.prices.set('twice-1', 1);
+    book.prices.set('twice-2', 1);
+    await ask(runId, true);
+    await (await claimOf(makeKind())).process(NEVER);
+    const claim = (await claimReconciliation(db, { workerId: 'w', leaseMs: HOUR }))!;
+    const { maxTargets } = await findGuardrails(db, viewer);
+    await saveGuardrails(db, viewer, { maxTargets: 1, maxChangePercent: null });
+    const repairId = await repairMismatches(db, claim);
+    await saveGuardrails(db, viewer, { maxTargets, maxChangePercent: null });
+    expect(await runOf(db, repairId!)).toMatchObject({ status: 'PREVIEW' });
+    await cancelRuleRun(db, viewer, { runId: repairId!, idempotencyKey: null });
+    expect(await repairMismatches(db, claim)).toBe(repairId);
   });
 
   test('of nothing makes no run', async () => {
