@@ -67,12 +67,14 @@ export class RuleTargets implements WorkKind {
     const passedOver = [...this.#stragglers.fullChannels(), ...this.#absentKeys.channels()];
     const found = await findClaimableRun(db, passedOver);
     if (!found) return null;
-    const { runId, channelId, isGuarded, throttles } = found;
+    const { runId, channelId, isGuarded, throttles, isRollingBack } = found;
     const opened = await this.#absentKeys.open(channelId, () => this.#open(found));
     if (!opened) return null;
     const { channel, policy } = opened;
     const size = this.#sizeOf(channel);
-    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles };
+    // Before a price is set back it is read.
+    const callsPerItem = isRollingBack ? 2 : 1;
+    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles, callsPerItem };
     const passage = await passGate(gate, size.items);
     if (!passage) return null;
     const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });

@@ -43,6 +43,7 @@ export interface ClaimableRun {
   readonly isGuarded: boolean;
   /** Throttled answers of the channel in a row. */
   readonly throttles: number;
+  readonly isRollingBack: boolean;
 }
 
 /** As the index on active runs has it; whatever else makes a run claimable is looked up in the row. */
@@ -65,7 +66,7 @@ const FIND_RUN = prepared(
   'find_claimable_run',
   `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
      (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
-     channel.consecutive_429 AS throttles
+     channel.consecutive_429 AS throttles, run.rolling_back AS "isRollingBack"
    FROM rule_run run JOIN channel ON channel.id = run.channel_id
    WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
      AND channel.id <> ALL($1::uuid[])
