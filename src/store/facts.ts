@@ -5,6 +5,7 @@
 import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
+import { TO_SET_BACK } from './rule-run-row.js';
 import { outcomesWithin } from './success-rate.js';
 
 /** Comparisons with a channel are work of their own. */
@@ -75,12 +76,7 @@ const QUEUES = `
       coalesce(sum(applying_count), 0) AS leased,
       least(min(queued_at) FILTER (WHERE queued_count > 0), min(rollback_asked_at) FILTER (WHERE to_set_back > 0)) AS oldest
     FROM (
-      SELECT queued_count, applying_count, queued_at, rollback_asked_at, CASE
-        WHEN NOT rolling_back THEN 0
-        -- However many these are, the run has counted them; those that were named are few.
-        WHEN rollback_all THEN applied_count
-        ELSE (SELECT count(*) FROM rule_target WHERE run_id = run.id AND next_attempt_at IS NOT NULL)
-      END AS to_set_back
+      SELECT queued_count, applying_count, queued_at, rollback_asked_at, ${TO_SET_BACK} AS to_set_back
       FROM rule_run run WHERE status IN ('QUEUED', 'APPLYING') OR rolling_back
     ) run
     UNION ALL
