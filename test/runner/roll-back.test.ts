@@ -204,7 +204,7 @@ test('a lease that expires comes up again by itself, and its late result changes
   await drain(kind);
   expect(await runOf(database.db, runId)).toMatchObject({ status: 'ROLLED_BACK' });
   const settled = [{ targetId: late.targets[0]!.id, settlement: { event: 'succeed' as const } }];
-  expect(await settleIfClaimed(database.db, late, settled)).toMatchObject({ held: 0 });
+  expect(await settleIfClaimed(database.db, late, settled)).toMatchObject({ late: settled });
   expect(await typesOf(runId)).toContain('rule_target.late_result');
   await expectInvariants(database.db, runId);
 });
