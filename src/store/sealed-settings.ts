@@ -79,7 +79,10 @@ function unfit(message: string): AppError {
   return new AppError('INVALID_INPUT', message, { field: ['input', 'config'] });
 }
 
-/** Seals anew, with the key of today, whatever a former key has sealed; answers how many rows that was. */
+/**
+ * Seals anew, with the key of today, whatever a former key has sealed; answers how many rows that was. What a key has
+ * sealed that is not here is left to whoever has it.
+ */
 export async function resealSettings(db: Database, box: SecretBox): Promise<number> {
   let resealed = 0;
   for (const table of SEALED_TABLES) resealed += await resealTable(db, box, table);
@@ -90,8 +93,8 @@ async function resealTable(db: Database, box: SecretBox, table: SealedTable): Pr
   const { keyId } = box;
   if (keyId === null) return 0;
   const rows = await db.query<SealedRow & { readonly secrets: string }>(
-    `SELECT id, config, secrets, secrets_key_id AS "secretsKeyId" FROM ${table} WHERE secrets_key_id <> $1`,
-    [keyId],
+    `SELECT id, config, secrets, secrets_key_id AS "secretsKeyId" FROM ${table} WHERE secrets_key_id = ANY($1)`,
+    [box.formerKeyIds],
   );
   let resealed = 0;
   for (const row of rows) {

@@ -47,6 +47,11 @@ export class SecretBox {
     return this.#keys.keys().next().value ?? null;
   }
 
+  /** The ids of those that only open. */
+  get formerKeyIds(): readonly string[] {
+    return [...this.#keys.keys()].slice(1);
+  }
+
   seal(plain: string, boundTo: string): Sealed {
     const { keyId } = this;
     if (keyId === null) {

@@ -158,6 +158,8 @@ describe('sealed credentials', () => {
     const both = new SecretBox([newKey, oldKey]);
     expect(await resealSettings(database.db, both)).toBeGreaterThan(0);
     expect(await resealSettings(database.db, both)).toBe(0);
+    // Of a process that does not know the new key yet, and may start all the same.
+    expect(await resealSettings(database.db, new SecretBox([SecretBox.generateKey(), oldKey]))).toBe(0);
     const newOnly = new SecretBox([newKey]);
     expect((await readChannelConfig(database.db, newOnly, id)).config).toMatchObject({
       accessToken: 'shpat_topsecret',
