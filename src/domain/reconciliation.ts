@@ -89,6 +89,13 @@ export function findWholeFailure<Failure extends ReadFailure>(
   return all.find(({ kind }) => kind === 'retryable') ?? all[0] ?? null;
 }
 
+const OF_THE_CHANNEL: readonly string[] = ['AUTH', 'RATE_LIMITED'];
+
+/** Whether a failure that nobody escaped may still be that of the items, since `isFew` of them were asked for. */
+export function mayBeOfItems({ code }: ReadFailure, { isFew }: { readonly isFew: boolean }): boolean {
+  return isFew && !OF_THE_CHANNEL.includes(code);
+}
+
 function toUnread({ targetId, externalId }: AppliedPrice, { code, message }: ReadFailure): Unread {
   return { targetId, externalId, code, message: reasonOf(message) };
 }

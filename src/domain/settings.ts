@@ -40,6 +40,26 @@ export function holdsMask(value: unknown): boolean {
   return value === MASK || (isSettings(value) && Object.values(value).some(holdsMask));
 }
 
+/** Whether settings name a host that the former ones did not: a credential of theirs is not meant for it. */
+export function leadElsewhere(settings: Settings, former: Settings): boolean {
+  const known = new Set(placesIn(former));
+  return placesIn(settings).some((place) => !known.has(place));
+}
+
+/** The origins of all addresses in it, and what stands for a host by its name. */
+function placesIn(value: unknown, name = ''): string[] {
+  if (typeof value === 'string') {
+    if (name === 'host') return [value.toLowerCase()];
+    return URL.canParse(value) && value.includes('://') ? [originOf(new URL(value))] : [];
+  }
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([key, each]) => placesIn(each, key));
+}
+
+function originOf({ protocol, host }: URL): string {
+  return `${protocol}//${host}`;
+}
+
 export function isSettings(value: unknown): value is Settings {
   return isObject(value);
 }

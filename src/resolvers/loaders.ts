@@ -27,7 +27,7 @@ import {
   type RejectedPageRequest,
   type RejectedRecordRow,
 } from '../store/rejected-record.js';
-import { findRuleRuns, measureSettleRates, type RuleRunRow } from '../store/rule-run-row.js';
+import { findRuleRuns, measurePaces, type Pace, type RuleRunRow } from '../store/rule-run-row.js';
 import {
   findRuleTargets,
   listRuleTargets,
@@ -65,7 +65,7 @@ export class Loaders {
   /** By run, as are those below. */
   readonly reconciliations: DataLoader<string, readonly ReconciliationRow[] | null>;
   readonly rulePreview: DataLoader<string, RulePreviewRow | null>;
-  readonly settleRate: DataLoader<string, number | null>;
+  readonly pace: DataLoader<string, Pace | null>;
   readonly partitions: DataLoader<string, readonly PartitionRow[] | null>;
   readonly rejectedRecords: PageLoader<RejectedPageRequest, RejectedRecordRow>;
   readonly ruleTargets: PageLoader<TargetPageRequest, RuleTargetRow>;
@@ -88,7 +88,7 @@ export class Loaders {
     this.history = this.rows(listTargetHistories);
     this.reconciliations = this.rows(listReconciliations);
     this.rulePreview = this.rows(findRulePreviews);
-    this.settleRate = this.rows(measureSettleRates);
+    this.pace = this.rows(measurePaces);
     this.partitions = this.rows((...args) => listPartitions(...args, stuckMs));
     this.rejectedRecords = this.pages(listRejectedRecords);
     this.ruleTargets = this.pages(listRuleTargets);

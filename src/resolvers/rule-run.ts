@@ -74,10 +74,10 @@ export class RuleRunResolver {
   @FieldResolver(() => Float, {
     nullable: true,
     complexity: RATE_COST,
-    description: 'Targets settled per second of late, while it is APPLYING.',
+    description: 'Targets settled per second of late, while it is applied or set back.',
   })
-  ratePerSecond(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<number | null> {
-    return loaders.settleRate.load(run.id);
+  async ratePerSecond(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<number | null> {
+    return (await loaders.pace.load(run.id))?.rate ?? null;
   }
 
   @FieldResolver(() => Float, {
@@ -86,8 +86,8 @@ export class RuleRunResolver {
     description: 'How long the rest takes at that rate; null while nothing moves.',
   })
   async etaSeconds(@Root() run: RuleRun, @Ctx() { loaders }: Context): Promise<number | null> {
-    const rate = await loaders.settleRate.load(run.id);
-    return rate ? (run.counts.queued + run.counts.applying) / rate : null;
+    const { rate, left } = (await loaders.pace.load(run.id)) ?? { rate: 0, left: 0 };
+    return rate > 0 ? left / rate : null;
   }
 
   @FieldResolver(() => RuleTargetConnection, { description: 'Its targets, in the order they were added.' })

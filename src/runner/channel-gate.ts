@@ -20,12 +20,15 @@ export interface GateOptions {
   readonly isGuarded: boolean;
   /** Throttled answers in a row, as of the claim. */
   readonly throttles: number;
+  /** What each item takes of a rate limit: a call, unless it is more. */
+  readonly callsPerItem?: number;
 }
 
 /** Passes the gate with a batch of up to `wanted` items; null when none may go now. */
 export async function passGate(options: GateOptions, wanted: number): Promise<Passage | null> {
   const { db, channelId, channel, policy, workerId, leaseMs, isGuarded } = options;
   const { rateLimit, concurrency } = policy;
+  const { callsPerItem = 1 } = options;
   const slot = `${workerId}#${randomUUID()}`;
   if (!isGuarded && rateLimit === null && concurrency === null) {
     // A channel that charges, and has not said what there is to spend, gets a small batch to say so.
@@ -34,7 +37,9 @@ export async function passGate(options: GateOptions, wanted: number): Promise<Pa
     return new Passage(options, slot, { items, cost: 0, isProbe: false });
   }
   const bucket = rateLimit && { capacity: rateLimit.burst, restorePerSecond: rateLimit.perSecond };
-  const costOf = rateLimit ? (items: number) => items : (channel.metering?.costOf ?? (() => 0));
+  const costOf = rateLimit
+    ? (items: number) => items * callsPerItem
+    : (channel.metering?.costOf ?? (() => 0));
   const request = { channelId, slot, leaseMs, bucket, limitsBatches: concurrency !== null };
   const admission = await enterChannel(db, request, (state) =>
     admitBatch(state, { concurrency, costOf }, wanted),
@@ -100,10 +105,10 @@ export class Passage {
 
   /** The batch is over; it had `items` of those that it was let through with. */
   async leave(items: number): Promise<void> {
-    const { db, channelId, channel, policy } = this.#options;
+    const { db, channelId, channel, policy, callsPerItem = 1 } = this.#options;
     await this.#noted;
     const reported = policy.rateLimit === null ? (channel.metering?.budget ?? null) : null;
-    const refund = policy.rateLimit === null ? 0 : Math.max(0, this.#admission.cost - items);
+    const refund = policy.rateLimit === null ? 0 : Math.max(0, this.#admission.cost - items * callsPerItem);
     const isUnansweredProbe = this.#admission.isProbe && !this.#isAnswered;
     if (reported === null && refund === 0 && policy.concurrency === null && !isUnansweredProbe) return;
     await leaveChannel(db, { channelId, slot: this.#slot, refund, reported, isUnansweredProbe });

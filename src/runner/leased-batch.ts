@@ -113,16 +113,16 @@ export class LeasedBatch {
     const { db, claim, log, observer } = this.#options;
     const { runId, correlationId } = claim;
     const kind = claim.purpose === 'apply' ? 'rule_target' : 'rule_target_roll_back';
-    const events = countEvents(batch);
     const from = performance.now();
-    const { held, runMs } = await inSpan(spanOf(kind, claim, events), () =>
+    const { late, runMs } = await inSpan(spanOf(kind, claim, countEvents(batch)), () =>
       settleIfClaimed(db, claim, batch),
     );
     for (const { targetId } of batch) this.#leased.delete(targetId);
     const ms = performance.now() - from;
+    const events = countEvents(late.length === 0 ? batch : batch.filter((each) => !late.includes(each)));
     observer.onSettle?.({ kind, runId, correlationId, ms, events, runMs });
-    if (held === batch.length) return;
-    log.warn({ ...tellingOf(claim), lost: batch.length - held }, 'results came after the lease was lost');
+    if (late.length === 0) return;
+    log.warn({ ...tellingOf(claim), lost: late.length }, 'results came after the lease was lost');
   }
 
   async #renew(alsoRenew: () => Promise<void>): Promise<void> {

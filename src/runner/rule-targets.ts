@@ -10,13 +10,15 @@ import { freeSlots } from '../store/channel-gate.js';
 import { claimTargets, findClaimableRun, nextClaimDelayMs, type ClaimableRun } from '../store/claim.js';
 import type { Database } from '../store/db.js';
 import { recoverLeases } from '../store/recover.js';
+import { MissingKey } from '../store/secret-box.js';
+import { AbsentKeys } from './absent-keys.js';
 import { BatchSize } from './batch-size.js';
 import { passGate } from './channel-gate.js';
 import type { ConnectorCache } from './connector-cache.js';
 import type { Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 import { RuleTargetWork, type RuleTargetWorkOptions } from './rule-target-work.js';
-import { Stragglers } from './stragglers.js';
+import { FULL_MS, PATIENCE_MS, Stragglers } from './stragglers.js';
 import { UnusableChannel } from './unusable-channel.js';
 import type { Work, WorkKind } from './work.js';
 
@@ -32,15 +34,11 @@ export interface RuleTargetOptions {
   readonly random?: () => number;
 }
 
-const PATIENCE_MS = 500;
-
-/** Until it is looked again whether a channel has room that leaves too many calls unanswered. */
-const FULL_MS = 200;
-
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
   readonly #stragglers: Stragglers;
+  readonly #absentKeys: AbsentKeys;
   readonly #shut = new WeakSet<Channel>();
   /** How much each channel gets done at a time; forgotten with it. */
   readonly #sizes = new WeakMap<Channel, BatchSize>();
@@ -48,6 +46,7 @@ export class RuleTargets implements WorkKind {
   constructor(options: RuleTargetOptions) {
     this.#options = options;
     this.#stragglers = new Stragglers(options.log);
+    this.#absentKeys = new AbsentKeys(options.log);
   }
 
   async recover(deadWorkerIds: readonly string[]): Promise<number> {
@@ -58,19 +57,24 @@ export class RuleTargets implements WorkKind {
 
   async nextDueMs(): Promise<number | null> {
     const full = this.#stragglers.fullChannels();
-    const ms = await nextClaimDelayMs(this.#options.db, full);
+    const ms = await nextClaimDelayMs(this.#options.db, [...full, ...this.#absentKeys.channels()]);
     return full.length === 0 ? ms : Math.min(ms ?? Infinity, FULL_MS);
   }
 
   async claim(workerId: string): Promise<Work | null> {
     const { db, leaseMs } = this.#options;
-    // Full for this process only: another may have room, so the run's row says nothing of it.
-    const found = await findClaimableRun(db, this.#stragglers.fullChannels());
+    // For this process only: another may have room, or the key, so the run's row says nothing of it.
+    const passedOver = [...this.#stragglers.fullChannels(), ...this.#absentKeys.channels()];
+    const found = await findClaimableRun(db, passedOver);
     if (!found) return null;
-    const { runId, channelId, isGuarded, throttles } = found;
-    const { channel, policy } = await this.#open(found);
+    const { runId, channelId, isGuarded, throttles, isRollingBack } = found;
+    const opened = await this.#absentKeys.open(channelId, () => this.#open(found));
+    if (!opened) return null;
+    const { channel, policy } = opened;
     const size = this.#sizeOf(channel);
-    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles };
+    // Before a price is set back it is read.
+    const callsPerItem = isRollingBack ? 2 : 1;
+    const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles, callsPerItem };
     const passage = await passGate(gate, size.items);
     if (!passage) return null;
     const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });
@@ -100,7 +104,9 @@ export class RuleTargets implements WorkKind {
     try {
       return await this.#options.channels.get(channelId, channelVersion);
     } catch (error) {
-      if (!(error instanceof AppError && error.code === 'INVALID_INPUT')) throw error;
+      const isUnusable =
+        error instanceof AppError && error.code === 'INVALID_INPUT' && !(error instanceof MissingKey);
+      if (!isUnusable) throw error;
       return { channel: new UnusableChannel(error.message), policy: UNLIMITED };
     }
   }

@@ -8,6 +8,12 @@ import type { RunOfWork } from './work.js';
 
 const MANY_ITEMS = 64;
 
+/** After so long without an outcome, what is left of a unit of work counts as hanging. */
+export const PATIENCE_MS = 500;
+
+/** Until it is looked again whether a channel has room that leaves too many calls unanswered. */
+export const FULL_MS = 200;
+
 interface Leftover {
   readonly channelId: string;
   readonly workerId: string;
@@ -18,10 +24,13 @@ interface Leftover {
 
 export class Stragglers {
   readonly #log: Log;
+  readonly #many: number;
   readonly #underWay = new Map<Leftover, Promise<unknown>>();
 
-  constructor(log: Log) {
+  /** `many`: leases of one channel. */
+  constructor(log: Log, many = MANY_ITEMS) {
     this.#log = log;
+    this.#many = many;
   }
 
   /** Takes over what is left of a batch until `end`. */
@@ -39,7 +48,7 @@ export class Stragglers {
     const leases = new Map<string, number>();
     for (const leftover of this.#underWay.keys())
       leases.set(leftover.channelId, (leases.get(leftover.channelId) ?? 0) + leftover.leases);
-    return [...leases].filter(([, count]) => count >= MANY_ITEMS).map(([channelId]) => channelId);
+    return [...leases].filter(([, count]) => count >= this.#many).map(([channelId]) => channelId);
   }
 
   leasesOf(workerId: string): number {

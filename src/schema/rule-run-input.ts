@@ -76,7 +76,7 @@ export class CreateRuleRunInput {
 
   @Field(() => [RuleTargetInput], {
     nullable: true,
-    description: `… or the targets, up to ${MAX_TARGETS_PER_CALL}; addRuleTargets adds more.`,
+    description: `… or the targets, up to ${MAX_TARGETS_PER_CALL}, or none yet; addRuleTargets adds more.`,
   })
   targets?: RuleTargetInput[] | null;
 

@@ -144,7 +144,8 @@ export class RuleRun extends Run {
 
   @Field(() => DateTimeScalar, {
     nullable: true,
-    description: 'When what it has applied is set back by itself; what is still under way is cancelled then.',
+    description:
+      'When what it has applied is set back by itself; what is still under way is cancelled then. What the channel does not take is asked for again every five minutes, for a day.',
   })
   autoRevertAt!: Date | null;
 

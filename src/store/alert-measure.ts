@@ -6,6 +6,7 @@ import { POLICY_RULES, type AlertPolicyName, type Measure } from '../domain/aler
 import { OPERATING_TENANT } from '../domain/viewer.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
+import { outcomesWithin } from './success-rate.js';
 
 export interface Measured {
   readonly tenantId: string;
@@ -28,16 +29,10 @@ const SETTINGS =
 const QUERIES: Readonly<Record<Measure, string>> = {
   success_rate: `
     SELECT subject.tenant_id AS "tenantId", '' AS subject, '' AS what,
-      100.0 * sum(applied_count + rolled_back_count) / sum(applied_count + rolled_back_count + failed_count) AS value
-    FROM (
-      SELECT tenant_id, applied_count, rolled_back_count, failed_count, finished_at FROM rule_run
-      WHERE finished_at > statement_timestamp() - $3 * interval '1 second' AND finished_at <= statement_timestamp()
-      UNION ALL
-      SELECT tenant_id, applied_count, rolled_back_count, failed_count, NULL FROM rule_run
-      WHERE status IN ('QUEUED', 'APPLYING')
-    ) subject ${SETTINGS}
-    WHERE subject.finished_at IS NULL OR subject.finished_at > statement_timestamp() - ${WINDOW}
-    GROUP BY subject.tenant_id HAVING sum(applied_count + rolled_back_count + failed_count) > 0`,
+      100.0 * sum(applied) / sum(applied + failed) AS value
+    FROM (${outcomesWithin('$3')}) subject ${SETTINGS}
+    WHERE subject.at IS NULL OR subject.at > statement_timestamp() - ${WINDOW}
+    GROUP BY subject.tenant_id HAVING sum(applied + failed) > 0`,
   // Those that can still be retried, or will be able to: about any other nobody can do anything any more.
   dead_letters: `
     SELECT tenant_id AS "tenantId", '' AS subject, '' AS what, sum(failed_count) AS value

@@ -46,6 +46,7 @@ export interface ClaimableRun {
   readonly isGuarded: boolean;
   /** Throttled answers of the channel in a row. */
   readonly throttles: number;
+  readonly isRollingBack: boolean;
 }
 
 /** As the index on active runs has it; whatever else makes a run claimable is looked up in the row. */
@@ -68,19 +69,19 @@ const FIND_RUN = prepared(
   'find_claimable_run',
   `SELECT run.id AS "runId", channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
      (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
-     channel.consecutive_429 AS throttles
+     channel.consecutive_429 AS throttles, run.rolling_back AS "isRollingBack"
    FROM rule_run run JOIN channel ON channel.id = run.channel_id
    WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND ${DUE_AT} <= clock_timestamp()
      AND channel.id <> ALL($1::uuid[])
    ORDER BY run.priority DESC, run.last_served_at NULLS FIRST, run.id LIMIT 1`,
 );
 
-/** The run to serve next: priority first, then the one served least recently; none of `fullChannels`. */
+/** The run to serve next: priority first, then the one served least recently; none of `passedOver`. */
 export async function findClaimableRun(
   db: Database,
-  fullChannels: readonly string[] = [],
+  passedOver: readonly string[] = [],
 ): Promise<ClaimableRun | null> {
-  const rows = await db.queryPrepared<ClaimableRun>(FIND_RUN, [fullChannels]);
+  const rows = await db.queryPrepared<ClaimableRun>(FIND_RUN, [passedOver]);
   return rows[0] ?? null;
 }
 
@@ -91,12 +92,12 @@ const NEXT_CLAIM = prepared(
    WHERE ${IS_ACTIVE} AND run.next_claim_at IS NOT NULL AND channel.id <> ALL($1::uuid[])`,
 );
 
-/** When the next batch of any run may go, but for those of `fullChannels`; null when nothing waits. */
+/** When the next batch of any run may go, but for those of the channels `passedOver`; null when nothing waits. */
 export async function nextClaimDelayMs(
   db: Database,
-  fullChannels: readonly string[] = [],
+  passedOver: readonly string[] = [],
 ): Promise<number | null> {
-  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_CLAIM, [fullChannels]);
+  const rows = await db.queryPrepared<{ ms: number | null }>(NEXT_CLAIM, [passedOver]);
   return rows[0]?.ms ?? null;
 }
 

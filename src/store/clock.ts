@@ -61,7 +61,8 @@ export async function bringTimesBack(db: Database, setbackMs: number): Promise<n
   );
   const runs = await db.query<{ id: string }>(
     `SELECT id FROM rule_run
-     WHERE status IN ('QUEUED', 'APPLYING') OR rolling_back OR reconcile_at > clock_timestamp() ORDER BY id`,
+     WHERE status IN ('QUEUED', 'APPLYING') OR rolling_back OR reconcile_at > clock_timestamp()
+       OR revert_again_at > clock_timestamp() ORDER BY id`,
   );
   for (const { id } of runs) {
     count += await db.transaction('system', (connection) => bringRunBack(connection, id, setbackMs));
@@ -78,7 +79,7 @@ async function bringRunBack(connection: Connection, runId: string, setbackMs: nu
        SELECT id FROM rule_target WHERE run_id = $2 AND (${isOff(times)}) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED))`,
     [setbackMs, runId],
   );
-  const ofRun = ['next_claim_at', 'lease_floor', 'reconcile_at'];
+  const ofRun = ['next_claim_at', 'lease_floor', 'reconcile_at', 'revert_again_at'];
   const run = await connection.query(
     `UPDATE rule_run SET ${bringBack(ofRun)} WHERE id = $2 AND (${isOff(ofRun)})`,
     [setbackMs, runId],

@@ -1,7 +1,8 @@
 // The end of a run's work. Whoever changed its targets asks here, under the run's lock, whether that was the
 // last of it: an APPLYING run rolls up into its final state, and one that is being rolled back becomes
 // ROLLED_BACK when no applied target is left. A rollback that had to leave some behind ends too, but the run
-// keeps its state, since prices of its making still stand: its `error` says how many, and why.
+// keeps its state, since prices of its making still stand: its `error` says how many, and why. One that the clock
+// asked for is asked for again where the reason may pass: nobody may be there to do it.
 
 import { rollUp, ruleRunMachine, type RuleRunStatus, type TargetCounts } from '../domain/rule-run.js';
 import type { Connection } from './db.js';
@@ -76,6 +77,9 @@ async function concludeRollBack(connection: Connection, run: LockedRun): Promise
   if (!rows[0]!.waits) await endRollBack(connection, run.id);
 }
 
+/** Why a target was not set back although the channel was asked and answered: asking again would not help. */
+export const FINAL_CODES: readonly string[] = ['CONFLICT', 'INVALID'];
+
 // Of the applied targets that are left, those with an error are the ones that could not be set back.
 async function endRollBack(connection: Connection, runId: string): Promise<void> {
   const { rows } = await connection.query<{ code: string; count: number }>(
@@ -85,8 +89,11 @@ async function endRollBack(connection: Connection, runId: string): Promise<void>
   );
   const left = rows.reduce((sum, { count }) => sum + count, 0);
   const byCode = rows.map(({ code, count }) => `${count} ${code}`).join(', ');
-  const error =
-    left === 0 ? null : `${left === 1 ? '1 target was' : `${left} targets were`} not set back: ${byCode}`;
+  const mayPass = rows.some(({ code }) => !FINAL_CODES.includes(code));
+  const againAt = mayPass ? await armRevertAgain(connection, runId) : null;
+  const subject = left === 1 ? '1 target was' : `${left} targets were`;
+  const outlook = againAt === null ? '' : `; they are asked for again at ${againAt.toISOString()}`;
+  const error = left === 0 ? null : `${subject} not set back: ${byCode}${outlook}`;
   await connection.query(
     'UPDATE rule_run SET rolling_back = false, paused = false, next_claim_at = NULL, error = $2 WHERE id = $1',
     [runId, error],
@@ -96,7 +103,18 @@ async function endRollBack(connection: Connection, runId: string): Promise<void>
       type: 'rule_run.end_roll_back',
       level: error === null ? 'INFO' : 'WARN',
       message: error ?? 'The targets asked for are set back',
-      payload: { left, byCode: Object.fromEntries(rows.map(({ code, count }) => [code, count])) },
+      payload: { left, byCode: Object.fromEntries(rows.map(({ code, count }) => [code, count])), againAt },
     },
   ]);
+}
+
+/** A run that was to set itself back asks once more in a while, for a day; when, or null. */
+async function armRevertAgain(connection: Connection, runId: string): Promise<Date | null> {
+  const { rows } = await connection.query<{ at: Date }>(
+    `UPDATE rule_run SET auto_reverted = false, revert_again_at = clock_timestamp() + interval '5 minutes'
+     WHERE id = $1 AND auto_reverted AND auto_revert_at > clock_timestamp() - interval '1 day'
+     RETURNING revert_again_at AS at`,
+    [runId],
+  );
+  return rows[0]?.at ?? null;
 }

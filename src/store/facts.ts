@@ -7,6 +7,8 @@ import { RUN_KINDS } from '../domain/run.js';
 import type { Database } from './db.js';
 import { HORIZON_HOLDERS } from './horizon.js';
 import { stuckSql } from './partition.js';
+import { TO_SET_BACK } from './rule-run-row.js';
+import { outcomesWithin } from './success-rate.js';
 
 /** Comparisons with a channel are work of their own. */
 export const QUEUE_KINDS = [...RUN_KINDS, 'RECONCILIATION'] as const;
@@ -82,12 +84,7 @@ const QUEUES = `
       coalesce(sum(applying_count), 0) AS leased,
       least(min(queued_at) FILTER (WHERE queued_count > 0), min(rollback_asked_at) FILTER (WHERE to_set_back > 0)) AS oldest
     FROM (
-      SELECT queued_count, applying_count, queued_at, rollback_asked_at, CASE
-        WHEN NOT rolling_back THEN 0
-        -- However many these are, the run has counted them; those that were named are few.
-        WHEN rollback_all THEN applied_count
-        ELSE (SELECT count(*) FROM rule_target WHERE run_id = run.id AND next_attempt_at IS NOT NULL)
-      END AS to_set_back
+      SELECT queued_count, applying_count, queued_at, rollback_asked_at, ${TO_SET_BACK} AS to_set_back
       FROM rule_run run WHERE status IN ('QUEUED', 'APPLYING') OR rolling_back
     ) run
     UNION ALL
@@ -119,17 +116,12 @@ const REST = `
     FROM run_metadata run JOIN worker_runs part USING (run_id)
       LEFT JOIN partition_progress progress USING (run_id, partition_id)
     WHERE run.status IN ('CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING')
-  ), recent AS (
-    SELECT applied_count + rolled_back_count AS applied, failed_count AS failed
-    FROM rule_run WHERE finished_at > statement_timestamp() - $1 * interval '1 second'
-    UNION ALL
-    SELECT applied_count + rolled_back_count, failed_count FROM rule_run WHERE status IN ('QUEUED', 'APPLYING')
   )
   SELECT
     (SELECT coalesce(sum(failed_count), 0)::float8 FROM rule_run
       WHERE failed_count > 0 AND pruned_at IS NULL) AS "deadLetters",
     (SELECT jsonb_build_object('applied', coalesce(sum(applied), 0), 'failed', coalesce(sum(failed), 0))
-      FROM recent) AS recent,
+      FROM (${outcomesWithin('$1')}) outcome) AS recent,
     -- Whether the wait is over, not the state, which only the next batch changes.
     (SELECT coalesce(jsonb_object_agg(circuit, n), '{}') FROM (
       SELECT CASE WHEN circuit = 'OPEN' AND (circuit_open_until > statement_timestamp()) IS NOT TRUE THEN 'HALF_OPEN'

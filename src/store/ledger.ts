@@ -101,32 +101,37 @@ export async function readLedger(
 }
 
 /**
- * The histories of many targets in one read, each in order. Lines of changes are found by the spans that they stand
- * in, few of which are of a given target; what else is said of a target has an index of its own.
+ * SQL of all lines of the targets `$1` of the tenant `$2`. Those of changes are found by the spans that they stand in,
+ * few of which are of a given target; what else is said of a target has an index of its own.
  */
+export function linesOfTargets(columns: string): string {
+  return `
+    SELECT line.* FROM (
+      SELECT DISTINCT span.run_id, span.first_seq, span.last_seq
+      FROM rule_target target JOIN run_event_span span
+        ON span.run_id = target.run_id AND target.id BETWEEN span.first_target AND span.last_target
+      WHERE target.id = ANY($1::bigint[]) AND target.tenant_id = $2
+    ) span CROSS JOIN LATERAL (
+      SELECT ${columns} FROM run_event
+      WHERE run_id = span.run_id AND seq BETWEEN span.first_seq AND span.last_seq
+        AND target_id = ANY($1::bigint[]) AND to_state IS NOT NULL
+    ) line
+    UNION ALL
+    SELECT ${columns} FROM run_event
+    WHERE target_id = ANY($1::bigint[]) AND to_state IS NULL AND tenant_id = $2`;
+}
+
+/** The histories of many targets in one read, each in order. */
 export async function listTargetHistories(
   db: Database,
   viewer: Viewer,
   targetIds: readonly string[],
 ): Promise<Map<string, RunEventRow[]>> {
   const histories = new Map<string, RunEventRow[]>(targetIds.map((id) => [id, []]));
-  const rows = await db.query<RunEventRow>(
-    `SELECT line.* FROM (
-       SELECT DISTINCT span.run_id, span.first_seq, span.last_seq
-       FROM rule_target target JOIN run_event_span span
-         ON span.run_id = target.run_id AND target.id BETWEEN span.first_target AND span.last_target
-       WHERE target.id = ANY($1::bigint[]) AND target.tenant_id = $2
-     ) span CROSS JOIN LATERAL (
-       SELECT ${RUN_EVENT_COLUMNS} FROM run_event
-       WHERE run_id = span.run_id AND seq BETWEEN span.first_seq AND span.last_seq
-         AND target_id = ANY($1::bigint[]) AND to_state IS NOT NULL
-     ) line
-     UNION ALL
-     SELECT ${RUN_EVENT_COLUMNS} FROM run_event
-     WHERE target_id = ANY($1::bigint[]) AND to_state IS NULL AND tenant_id = $2
-     ORDER BY "targetId", seq`,
-    [targetIds.filter(isRowNumber), viewer.tenantId],
-  );
+  const rows = await db.query<RunEventRow>(`${linesOfTargets(RUN_EVENT_COLUMNS)} ORDER BY "targetId", seq`, [
+    targetIds.filter(isRowNumber),
+    viewer.tenantId,
+  ]);
   for (const row of rows) histories.get(row.targetId!)?.push(row);
   return histories;
 }

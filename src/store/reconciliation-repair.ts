@@ -25,11 +25,12 @@ export async function repairMismatches(db: Database, claim: ReconciliationClaim)
     source: 'reconciliation',
     idempotencyKey,
   });
-  await queueUnlessGuarded(db, viewer, id, idempotencyKey);
+  await queueUnlessRefused(db, viewer, id, idempotencyKey);
   return id;
 }
 
-async function queueUnlessGuarded(
+/** Beyond the guardrails it stays a preview; and when this is a repeat, a person may have seen to it already. */
+async function queueUnlessRefused(
   db: Database,
   viewer: Viewer,
   runId: string,
@@ -38,7 +39,7 @@ async function queueUnlessGuarded(
   try {
     await queueRuleRun(db, viewer, { runId, idempotencyKey });
   } catch (error) {
-    if (!(error instanceof AppError && error.code === 'GUARDRAIL')) throw error;
+    if (!(error instanceof AppError && error.isRefusal)) throw error;
   }
 }
 

@@ -36,33 +36,49 @@ export interface ReconciliationClaim {
 /** Prices that a target has and nobody is about to change: one that waits to be set back is not among them. */
 export const IS_SETTLED = `status = 'APPLIED' AND next_attempt_at IS NULL AND lease_owner IS NULL`;
 
-export async function nextReconciliationDelayMs(db: Database): Promise<number | null> {
+/** When the next of any may be claimed, but for those of the channels `passedOver`; null when nothing waits. */
+export async function nextReconciliationDelayMs(
+  db: Database,
+  passedOver: readonly string[] = [],
+): Promise<number | null> {
   const rows = await db.query<{ ms: number | null }>(
-    `SELECT (extract(epoch FROM min(next_attempt_at) - clock_timestamp()) * 1000)::float8 AS ms
-     FROM reconciliation WHERE lease_owner IS NULL`,
+    `SELECT (extract(epoch FROM min(work.next_attempt_at) - clock_timestamp()) * 1000)::float8 AS ms
+     FROM reconciliation AS work JOIN rule_run AS run ON run.id = work.run_id
+     WHERE work.lease_owner IS NULL AND run.channel_id <> ALL($1::uuid[])`,
+    [passedOver],
   );
   return rows[0]?.ms ?? null;
 }
 
-/** Somebody waits for what was asked for by hand; the rest in the order in which it waits. */
+interface ReconciliationRequest {
+  readonly workerId: string;
+  readonly leaseMs: number;
+  readonly passedOver?: readonly string[];
+}
+
+/**
+ * Somebody waits for what was asked for by hand; the rest in the order in which it waits. None of
+ * the channels `passedOver`.
+ */
 export async function claimReconciliation(
   db: Database,
-  { workerId, leaseMs }: { readonly workerId: string; readonly leaseMs: number },
+  { workerId, leaseMs, passedOver = [] }: ReconciliationRequest,
 ): Promise<ReconciliationClaim | null> {
   const rows = await db.query<ReconciliationClaim>(
     `UPDATE reconciliation AS work SET attempts = work.attempts + 1, lease_owner = $1,
        lease_epoch = work.lease_epoch + 1, lease_until = clock_timestamp() + $2 * interval '1 millisecond'
      FROM rule_run AS run JOIN channel ON channel.id = run.channel_id
      WHERE run.id = work.run_id AND work.id = ANY(ARRAY(
-       SELECT id FROM reconciliation WHERE lease_owner IS NULL AND next_attempt_at <= clock_timestamp()
-       ORDER BY trigger = 'manual' DESC, next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED))
+       SELECT next.id FROM reconciliation AS next JOIN rule_run AS its ON its.id = next.run_id
+       WHERE next.lease_owner IS NULL AND next.next_attempt_at <= clock_timestamp() AND its.channel_id <> ALL($3::uuid[])
+       ORDER BY next.trigger = 'manual' DESC, next.next_attempt_at LIMIT 1 FOR UPDATE OF next SKIP LOCKED))
      RETURNING work.id, work.run_id AS "runId", work.tenant_id AS "tenantId", work.trigger, work.actor, work.repair,
        channel.id AS "channelId", channel.updated_at::text AS "channelVersion",
        (channel.circuit <> 'CLOSED' OR channel.consecutive_429 > 0 OR channel.bucket_at IS NOT NULL) AS "isGuarded",
        channel.consecutive_429 AS throttles, run.currency, run.correlation_id AS "correlationId",
        work.position::text AS position, work.again::text[] AS again, work.checked, work.attempts,
        (extract(epoch FROM clock_timestamp() - work.created_at) * 1000)::float8 AS "ageMs", work.lease_owner AS "workerId", work.lease_epoch AS epoch`,
-    [workerId, leaseMs],
+    [workerId, leaseMs, passedOver],
   );
   return rows[0] ?? null;
 }

@@ -4,7 +4,7 @@
 
 import { ruleRunMachine, type OnConflict } from '../domain/rule-run.js';
 import type { Viewer } from '../domain/viewer.js';
-import { concludeRun } from './conclude.js';
+import { concludeRun, FINAL_CODES } from './conclude.js';
 import type { Connection, Database } from './db.js';
 import { appendRunLines } from './ledger.js';
 import { cancelLockedRun } from './rule-run-control.js';
@@ -35,10 +35,11 @@ async function askForRollBack(
   run: LockedRuleRun,
   targetIds: readonly string[] | null,
   onConflict: OnConflict,
+  leftCodes: readonly string[] = [],
 ): Promise<void> {
   requireNext(ruleRunMachine, run.status, 'roll_back', { field: ['input', 'runId'] });
   if (targetIds) await requireTargetsIn(connection, run.id, targetIds, 'roll_back');
-  const count = await markTargets(connection, run.id, targetIds);
+  const count = await markTargets(connection, run.id, targetIds, leftCodes);
   await connection.query(
     `UPDATE rule_run SET rolling_back = true, rollback_asked_at = clock_timestamp(),
        rollback_all = (rolling_back AND rollback_all) OR $2, rollback_on_conflict = $3,
@@ -57,17 +58,19 @@ async function askForRollBack(
   await concludeRun(connection, run.id, null);
 }
 
-// What a worker holds already stays with it.
+// What a worker holds already stays with it, and what failed with one of `leftCodes` stays as it is.
 async function markTargets(
   connection: Connection,
   runId: string,
   targetIds: readonly string[] | null,
+  leftCodes: readonly string[],
 ): Promise<number> {
   const { rowCount } = await connection.query(
     `UPDATE rule_target
      SET next_attempt_at = clock_timestamp(), rollback_attempts = 0, error_code = NULL, error_message = NULL
-     WHERE run_id = $1 AND status = 'APPLIED' AND lease_owner IS NULL AND ($2::bigint[] IS NULL OR id = ANY($2))`,
-    [runId, targetIds],
+     WHERE run_id = $1 AND status = 'APPLIED' AND lease_owner IS NULL AND ($2::bigint[] IS NULL OR id = ANY($2))
+       AND (error_code = ANY($3)) IS NOT TRUE`,
+    [runId, targetIds, leftCodes],
   );
   return rowCount ?? 0;
 }
@@ -90,21 +93,23 @@ export async function revertDueRuns(db: Database): Promise<void> {
 // A preview was never queued, and a failed run has nothing to set back unless it is tried again. The statement's
 // time, since no index is read by a clock that moves on while it runs.
 const IS_DUE = `auto_revert_at <= statement_timestamp() AND NOT auto_reverted
+  AND (revert_again_at > statement_timestamp()) IS NOT TRUE
   AND (status IN ('QUEUED', 'APPLYING', 'APPLIED', 'PARTIAL') OR status = 'CANCELLED' AND applied_count + applying_count > 0)`;
 
 async function revertRun(db: Database, tenantId: string, runId: string): Promise<void> {
   const viewer: Viewer = { tenantId, role: 'ADMIN', actor: 'system', keyId: null };
   await db.transaction(viewer.actor, async (connection) => {
     await lockRuleRun(connection, viewer, runId);
-    const { rowCount } = await connection.query(
-      `UPDATE rule_run SET auto_reverted = true WHERE id = $1 AND ${IS_DUE}`,
+    const { rows } = await connection.query<{ wasAsked: boolean }>(
+      `UPDATE rule_run SET auto_reverted = true WHERE id = $1 AND ${IS_DUE}
+       RETURNING revert_again_at IS NOT NULL AS "wasAsked"`,
       [runId],
     );
-    if (rowCount === 0) return;
+    if (!rows[0]) return;
     const run = await lockRuleRun(connection, viewer, runId);
     const isOpen = run.status === 'QUEUED' || run.status === 'APPLYING';
     if (isOpen) await cancelLockedRun(connection, run);
     const now = isOpen ? await lockRuleRun(connection, viewer, runId) : run;
-    await askForRollBack(connection, now, null, 'SKIP');
+    await askForRollBack(connection, now, null, 'SKIP', rows[0].wasAsked ? FINAL_CODES : []);
   });
 }

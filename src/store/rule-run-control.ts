@@ -15,7 +15,7 @@ import {
   type RunRequest,
 } from './rule-run-row.js';
 import { requireTargetsIn } from './target-choice.js';
-import { fireEvent } from './transition.js';
+import { fireEvent, requireNext } from './transition.js';
 
 export function cancelRuleRun(db: Database, viewer: Viewer, request: RunRequest): Promise<RuleRunRow> {
   return actOnRuleRun(db, viewer, 'cancelRuleRun', request, cancelLockedRun);
@@ -90,6 +90,7 @@ async function requeue(
   event: 'retry_failed' | 'retry_all',
   targetIds: readonly string[] | null,
 ): Promise<void> {
+  requireNext(ruleRunMachine, run.status, event, { field: ['input', 'runId'] });
   if (run.rollingBack) {
     throw new AppError('CONFLICT', 'The run is being rolled back: wait until that has ended.', {
       field: ['input', 'runId'],

@@ -36,25 +36,41 @@ export async function findRuleRuns(
 const RATE_WINDOW = '30 seconds';
 const RATE_LINES = 2_000;
 
-/** Targets settled per second of late, of those of the runs that are being applied. */
-export async function measureSettleRates(
+/** SQL: targets of `run` to be set back. However many these are, it has counted them; those that were named are few. */
+export const TO_SET_BACK = `CASE WHEN NOT run.rolling_back THEN 0 WHEN run.rollback_all THEN run.applied_count
+  ELSE (SELECT count(*) FROM rule_target WHERE run_id = run.id AND next_attempt_at IS NOT NULL) END`;
+
+export interface Pace {
+  /** Targets settled per second of late. */
+  readonly rate: number;
+  /** Targets that are still to be. */
+  readonly left: number;
+}
+
+/** Of those of the runs that are being applied or set back. */
+export async function measurePaces(
   db: Database,
   viewer: Viewer,
   ids: readonly string[],
-): Promise<Map<string, number>> {
+): Promise<Map<string, Pace>> {
   // Lines are found by seq, their primary key. Under a second of history tells little: it counts as one.
-  const rows = await db.query<{ id: string; rate: number }>(
-    `SELECT run.id, line.settled / greatest(line.seconds, 1) AS rate
+  const rows = await db.query<Pace & { readonly id: string }>(
+    `SELECT run.id, line.settled / greatest(line.seconds, 1) AS rate,
+       (run.applying_count + CASE WHEN run.rolling_back THEN ${TO_SET_BACK} ELSE run.queued_count END)::float8 AS left
      FROM rule_run AS run CROSS JOIN LATERAL (
-       SELECT count(*) FILTER (WHERE type IN ('rule_target.succeed', 'rule_target.exhaust')) AS settled,
+       SELECT count(*) FILTER (WHERE type = ANY(CASE WHEN run.rolling_back
+           THEN ARRAY['rule_target.roll_back', 'rule_target.roll_back_conflict', 'rule_target.roll_back_fail']
+           ELSE ARRAY['rule_target.succeed', 'rule_target.exhaust'] END)) AS settled,
          extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS seconds
        FROM run_event
        WHERE run_id = run.id AND seq > run.last_seq - ${RATE_LINES}
-         AND created_at > clock_timestamp() - interval '${RATE_WINDOW}') AS line
-     WHERE run.id = ANY($1::uuid[]) AND run.tenant_id = $2 AND run.status = 'APPLYING'`,
+         AND created_at > clock_timestamp() - interval '${RATE_WINDOW}'
+         -- What was applied before says nothing of how fast it is set back.
+         AND (NOT run.rolling_back OR created_at >= run.rollback_asked_at)) AS line
+     WHERE run.id = ANY($1::uuid[]) AND run.tenant_id = $2 AND (run.status = 'APPLYING' OR run.rolling_back)`,
     [ids.filter(isUuid), viewer.tenantId],
   );
-  return new Map(rows.map(({ id, rate }) => [id, rate]));
+  return new Map(rows.map(({ id, ...pace }) => [id, pace]));
 }
 
 export function countsOf(run: RuleRunRow): TargetCounts {

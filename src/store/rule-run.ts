@@ -10,7 +10,7 @@ import { requireWithinGuardrails } from './guardrail.js';
 import { isUuid, newId } from './id.js';
 import { reserveKey } from './idempotency.js';
 import { checkLabel, isLabel, requireObject } from './input.js';
-import { addTargetsByRule, requireUsableRule } from './rule-preview.js';
+import { addTargetsByRule, requireUsableRule, type RuleSnapshot } from './rule-preview.js';
 import {
   actOnRuleRun,
   lockRuleRun,
@@ -27,7 +27,7 @@ import { fireEvent, notFound } from './transition.js';
 export interface NewRuleRun {
   readonly projectId: string;
   readonly channelId: string;
-  /** Either this rule makes the targets, or they are given. */
+  /** Either this rule makes the targets, or they are given, now or later. */
   readonly ruleId?: string | null;
   readonly targets?: readonly TargetInput[] | null;
   readonly metadata: unknown;
@@ -75,28 +75,8 @@ export async function createRuleRun(
       checkTimes(input);
       await requireChannel(connection, viewer, input.channelId);
       const rule = ruleId === null ? null : await requireUsableRule(connection, viewer, ruleId);
-      await connection.query(
-        `INSERT INTO rule_run
-           (id, tenant_id, project_id, channel_id, rule_id, rule_snapshot, priority, currency, actor, correlation_id,
-            metadata, start_at, auto_revert_at, source)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-        [
-          id,
-          viewer.tenantId,
-          input.projectId,
-          input.channelId,
-          ruleId,
-          rule === null ? null : JSON.stringify(rule),
-          rule?.priority ?? 0,
-          checked.currency,
-          viewer.actor,
-          correlationId,
-          JSON.stringify(metadata),
-          input.startAt,
-          input.autoRevertAt,
-          input.source ?? 'api',
-        ],
-      );
+      const { currency } = checked;
+      await insertRun(connection, viewer, { ...input, id, rule, currency, correlationId, metadata });
       if (rule === null) await insertTargets(connection, run, checked);
       else await addTargetsByRule(connection, run, rule);
       await rememberTrace(connection, { kind: 'RULE', runId: id, correlationId });
@@ -109,6 +89,44 @@ export async function createRuleRun(
   return requireRuleRun(db, viewer, runId);
 }
 
+interface RunToInsert extends NewRuleRun {
+  readonly id: string;
+  readonly rule: RuleSnapshot | null;
+  readonly currency: string | null;
+  readonly correlationId: string;
+  readonly metadata: object;
+}
+
+async function insertRun(
+  connection: Connection,
+  { tenantId, actor }: Viewer,
+  run: RunToInsert,
+): Promise<void> {
+  const { rule } = run;
+  await connection.query(
+    `INSERT INTO rule_run
+       (id, tenant_id, project_id, channel_id, rule_id, rule_snapshot, priority, currency, actor, correlation_id,
+        metadata, start_at, auto_revert_at, source)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+    [
+      run.id,
+      tenantId,
+      run.projectId,
+      run.channelId,
+      run.ruleId,
+      rule === null ? null : JSON.stringify(rule),
+      rule?.priority ?? 0,
+      run.currency,
+      actor,
+      run.correlationId,
+      JSON.stringify(run.metadata),
+      run.startAt,
+      run.autoRevertAt,
+      run.source ?? 'api',
+    ],
+  );
+}
+
 /** Clients that file everything in the metadata find their run by it as well. */
 function correlationIdIn(metadata: object): string | null {
   const { correlationId } = metadata as { readonly correlationId?: unknown };
@@ -116,9 +134,9 @@ function correlationIdIn(metadata: object): string | null {
 }
 
 function requireOneOrigin({ ruleId = null, targets = null }: NewRuleRun): string | null {
-  if ((ruleId === null) !== (targets === null)) return ruleId;
+  if (ruleId === null || targets === null) return ruleId;
   throw new AppError('INVALID_INPUT', 'Give either ruleId or targets: a run comes of one of them.', {
-    field: ['input', ruleId === null ? 'targets' : 'ruleId'],
+    field: ['input', 'ruleId'],
   });
 }
 

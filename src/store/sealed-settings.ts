@@ -5,6 +5,7 @@
 import {
   holdsMask,
   isSettings,
+  leadElsewhere,
   maskSettings,
   pickSecrets,
   unmaskValue,
@@ -60,23 +61,28 @@ function boundTo(table: SealedTable, id: string): string {
   return `${table} ${id}`;
 }
 
-/** What a client gives, with what is stored wherever it left a mask. */
+/**
+ * What a client gives, with what is stored wherever it left a mask. A stored credential goes nowhere else than
+ * before: whoever may save settings need not know it, and could else have it sent to themselves.
+ */
 export function completeSettings(given: unknown, stored: Settings | null): Settings {
-  if (!isSettings(given)) {
-    throw new AppError('INVALID_INPUT', 'config must be a JSON object.', { field: ['input', 'config'] });
-  }
+  if (!isSettings(given)) throw unfit('config must be a JSON object.');
   const config = unmaskValue(given, stored) as Settings;
-  if (!holdsMask(config)) return config;
-  throw new AppError(
-    'INVALID_INPUT',
-    'config holds a mask where no credential is stored: give the credential.',
-    {
-      field: ['input', 'config'],
-    },
-  );
+  if (holdsMask(config))
+    throw unfit('config holds a mask where no credential is stored: give the credential.');
+  if (stored !== null && holdsMask(given) && leadElsewhere(config, stored))
+    throw unfit('config names another host than before: give the credentials for it, not a mask.');
+  return config;
 }
 
-/** Seals anew, with the key of today, whatever a former key has sealed; answers how many rows that was. */
+function unfit(message: string): AppError {
+  return new AppError('INVALID_INPUT', message, { field: ['input', 'config'] });
+}
+
+/**
+ * Seals anew, with the key of today, whatever a former key has sealed; answers how many rows that was. What a key has
+ * sealed that is not here is left to whoever has it.
+ */
 export async function resealSettings(db: Database, box: SecretBox): Promise<number> {
   let resealed = 0;
   for (const table of SEALED_TABLES) resealed += await resealTable(db, box, table);
@@ -87,8 +93,8 @@ async function resealTable(db: Database, box: SecretBox, table: SealedTable): Pr
   const { keyId } = box;
   if (keyId === null) return 0;
   const rows = await db.query<SealedRow & { readonly secrets: string }>(
-    `SELECT id, config, secrets, secrets_key_id AS "secretsKeyId" FROM ${table} WHERE secrets_key_id <> $1`,
-    [keyId],
+    `SELECT id, config, secrets, secrets_key_id AS "secretsKeyId" FROM ${table} WHERE secrets_key_id = ANY($1)`,
+    [box.formerKeyIds],
   );
   let resealed = 0;
   for (const row of rows) {

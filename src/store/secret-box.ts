@@ -10,6 +10,16 @@ export interface Sealed {
   readonly text: string;
 }
 
+/** The key is not here, which says nothing of the credentials: another process may have it. */
+export class MissingKey extends AppError {
+  constructor(keyId: string) {
+    super(
+      'INVALID_INPUT',
+      `Its credentials were encrypted with the key ${keyId}, which is not in RUNLEDGER_SECRET_KEY.`,
+    );
+  }
+}
+
 const ALGORITHM = 'aes-256-gcm';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -37,6 +47,11 @@ export class SecretBox {
     return this.#keys.keys().next().value ?? null;
   }
 
+  /** The ids of those that only open. */
+  get formerKeyIds(): readonly string[] {
+    return [...this.#keys.keys()].slice(1);
+  }
+
   seal(plain: string, boundTo: string): Sealed {
     const { keyId } = this;
     if (keyId === null) {
@@ -54,12 +69,7 @@ export class SecretBox {
 
   open({ keyId, text }: Sealed, boundTo: string): string {
     const key = this.#keys.get(keyId);
-    if (!key) {
-      throw new AppError(
-        'INVALID_INPUT',
-        `Its credentials were encrypted with the key ${keyId}, which is not in RUNLEDGER_SECRET_KEY.`,
-      );
-    }
+    if (!key) throw new MissingKey(keyId);
     const bytes = Buffer.from(text, 'base64');
     const decipher = createDecipheriv(ALGORITHM, key, bytes.subarray(0, NONCE_BYTES), {
       authTagLength: TAG_BYTES,

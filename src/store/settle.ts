@@ -7,18 +7,15 @@ import { ruleTargetMachine, type Settlement } from '../domain/rule-target.js';
 import type { Claim } from './claim.js';
 import { concludeLockedRun, concludeRun, lockRun, type LockedRun } from './conclude.js';
 import type { Connection, Database } from './db.js';
-import { appendRunLines } from './ledger.js';
 import { bind, prepared } from './prepared.js';
+import { recordRollBackTrouble, sortResults, type SettledTarget } from './settle-lines.js';
 import { isCalledOff } from './sqlstate.js';
 
-export interface SettledTarget {
-  readonly targetId: string;
-  readonly settlement: Settlement;
-}
+export type { SettledTarget };
 
 export interface Settled {
-  /** How many of the targets this claim still held. */
-  readonly held: number;
+  /** Results of targets that the claim had lost before. */
+  readonly late: readonly SettledTarget[];
   /** How long the run took, when this brought it to its end. */
   readonly runMs: number | null;
 }
@@ -28,8 +25,7 @@ export async function settleIfClaimed(
   claim: Claim,
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
-  if (claim.leavesMore && (await settleOnTheWay(db, claim, settled)))
-    return { held: settled.length, runMs: null };
+  if (claim.leavesMore && (await settleOnTheWay(db, claim, settled))) return { late: [], runMs: null };
   const settle = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
   return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
@@ -88,12 +84,11 @@ async function settleApplying(
   const [count, run] = await writeThenLock(connection, claim, () =>
     writeApplied(connection, claim, settled, false),
   );
-  const kept = await recordLateResults(connection, claim, settled, count);
-  const held = kept.length;
+  const { held, late } = await sortResults(connection, claim, settled, count);
   if (run.status !== 'CANCELLED')
-    return { held, runMs: await concludeLockedRun(connection, run, lastError(kept)) };
-  await followCancelledRun(connection, run, kept);
-  return { held, runMs: await concludeRun(connection, claim.runId, null) };
+    return { late, runMs: await concludeLockedRun(connection, run, lastError(held)) };
+  await followCancelledRun(connection, run, held);
+  return { late, runMs: await concludeRun(connection, claim.runId, null) };
 }
 
 /** Answers how many the claim still held; fewer than all call the transaction off if it `mustHoldAll`. */
@@ -167,9 +162,10 @@ async function settleRollingBack(
   settled: readonly SettledTarget[],
 ): Promise<Settled> {
   const [count] = await writeThenLock(connection, claim, () => writeRollBacks(connection, claim, settled));
-  const kept = await recordLateResults(connection, claim, settled, count);
-  await recordRollBackTrouble(connection, claim, kept);
-  return { held: kept.length, runMs: await concludeRun(connection, claim.runId, lastError(kept)) };
+  const { held, late } = await sortResults(connection, claim, settled, count);
+  await recordRollBackTrouble(connection, claim, held);
+  if (held.some(({ settlement }) => settlement.event === 'retry')) await wakeRun(connection, claim.runId);
+  return { late, runMs: await concludeRun(connection, claim.runId, lastError(held)) };
 }
 
 async function writeRollBacks(
@@ -219,30 +215,6 @@ function lastError(settled: readonly SettledTarget[]): string | null {
   return failed?.event === 'exhaust' ? failed.message : null;
 }
 
-// A failure to set a target back is no change of its status: the guards write no line for it.
-async function recordRollBackTrouble(
-  connection: Connection,
-  claim: Claim,
-  settled: readonly SettledTarget[],
-): Promise<void> {
-  const targets = new Map(claim.targets.map((target) => [target.id, target]));
-  const lines = settled.flatMap(({ targetId, settlement }) => {
-    if (settlement.event === 'succeed') return [];
-    const { code, message } = settlement;
-    const { externalId, attempts: attempt } = targets.get(targetId)!;
-    const type = settlement.event === 'retry' ? 'retry' : code === 'CONFLICT' ? 'conflict' : 'fail';
-    return {
-      type: `rule_target.roll_back_${type}`,
-      level: type === 'fail' ? ('ERROR' as const) : ('WARN' as const),
-      message,
-      payload: { targetId, externalId, attempt, error: { code, message } },
-      targetId,
-    };
-  });
-  await appendRunLines(connection, 'RULE', claim.runId, lines);
-  if (settled.some(({ settlement }) => settlement.event === 'retry')) await wakeRun(connection, claim.runId);
-}
-
 /** The run looks when the first of its targets is due. */
 async function wakeRun(connection: Connection, runId: string): Promise<void> {
   await connection.query(
@@ -251,35 +223,6 @@ async function wakeRun(connection: Connection, runId: string): Promise<void> {
      WHERE id = $1`,
     [runId],
   );
-}
-
-/** Answers those that the claim still held: mostly all, and nobody needs to be told which. */
-async function recordLateResults(
-  connection: Connection,
-  claim: Claim,
-  settled: readonly SettledTarget[],
-  heldCount: number,
-): Promise<readonly SettledTarget[]> {
-  if (heldCount === settled.length) return settled;
-  const { rows } = await connection.query<{ id: string }>(
-    'SELECT id FROM rule_target WHERE id = ANY($1::bigint[]) AND xmin = pg_current_xact_id()::xid',
-    [idsOf(settled)],
-  );
-  const held = new Set(rows.map(({ id }) => id));
-  const late = settled.filter(({ targetId }) => !held.has(targetId));
-  await appendRunLines(
-    connection,
-    'RULE',
-    claim.runId,
-    late.map(({ targetId, settlement }) => ({
-      type: 'rule_target.late_result',
-      level: 'WARN',
-      message: `${claim.workerId} lost its claim before it could report ${settlement.event}`,
-      payload: { targetId, epoch: claim.epoch, purpose: claim.purpose, result: settlement },
-      targetId,
-    })),
-  );
-  return settled.filter(({ targetId }) => held.has(targetId));
 }
 
 /** The run was cancelled while its targets were in flight: that decides what becomes of them. */

@@ -3,7 +3,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ruleRunMachine } from '../../src/domain/rule-run.js';
 import { graphql } from '../generated/gql.js';
 import { makeRowIn, newRuleRun, targetsOf } from '../support/fixtures.js';
+import { claimTargets, type Claim } from '../../src/store/claim.js';
+import { rollBackRuleRun } from '../../src/store/roll-back.js';
 import { createRuleRun } from '../../src/store/rule-run.js';
+import { settleIfClaimed } from '../../src/store/settle.js';
 import { add, create, inputFor, makeRun, queue } from './rule-run-documents.js';
 import { startApi, type ApiClient, type TestApi } from './support.js';
 
@@ -182,6 +185,38 @@ describe('a run', () => {
     expect(run.ratePerSecond).toBeGreaterThan(0);
     expect(run.ratePerSecond).toBeLessThanOrEqual(2);
     expect(run.etaSeconds).toBeCloseTo(2 / run.ratePerSecond!, 6);
+  });
+
+  test('tells its rate and the time left also while it is set back, all of it or some', async () => {
+    const id = await makeRun(operator, api.world.home, { targets: targetsOf(4) });
+    await queue(operator, id);
+    const { db } = api;
+    const claim = await claimTargets(db, { runId: id, workerId: 'w', limit: 4, leaseMs: 60_000 });
+    const succeed = (some: Claim) =>
+      settleIfClaimed(
+        db,
+        some,
+        some.targets.map(({ id: targetId }) => ({ targetId, settlement: { event: 'succeed' } as const })),
+      );
+    await succeed(claim!);
+    const ask = (targetIds: string[] | null) =>
+      rollBackRuleRun(db, api.world.home.viewer, {
+        runId: id,
+        targetIds,
+        onConflict: 'SKIP',
+        idempotencyKey: null,
+      });
+    await ask([claim!.targets[0]!.id, claim!.targets[1]!.id]);
+    expect(await runOf(id)).toMatchObject({ status: 'APPLIED', ratePerSecond: 0, etaSeconds: null });
+    await succeed((await claimTargets(db, { runId: id, workerId: 'w', limit: 1, leaseMs: 60_000 }))!);
+    const some = await runOf(id);
+    expect(some.ratePerSecond).toBeGreaterThan(0);
+    expect(some.ratePerSecond).toBeLessThanOrEqual(1);
+    expect(some.etaSeconds).toBeCloseTo(1 / some.ratePerSecond!, 6);
+    await ask(null);
+    await succeed((await claimTargets(db, { runId: id, workerId: 'w', limit: 1, leaseMs: 60_000 }))!);
+    const all = await runOf(id);
+    expect(all.etaSeconds).toBeCloseTo(2 / all.ratePerSecond!, 6);
   });
 
   test('shows its rule as it was then, and its reconciliations newest first', async () => {

@@ -1,6 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { holdsMask, MASK, maskSettings, unmaskValue, type Settings } from '../../src/domain/settings.js';
+import {
+  holdsMask,
+  leadElsewhere,
+  MASK,
+  maskSettings,
+  unmaskValue,
+  type Settings,
+} from '../../src/domain/settings.js';
 
 const config = {
   url: 'https://x',
@@ -47,5 +54,26 @@ describe('masks', () => {
       expect(unmaskValue(maskSettings(any, names), any)).toEqual(any);
     });
     fc.assert(property);
+  });
+});
+
+describe('settings lead elsewhere', () => {
+  const former = {
+    read: { url: 'https://api.example/{{externalId}}', headers: { Accept: 'a/b' } },
+    host: 'mail.example',
+    to: ['a@mail.example'],
+  };
+  test.each<[string, Settings, boolean]>([
+    ['when nothing changes', former, false],
+    ['with another path of the same host', { ...former, read: { url: 'https://API.example/v2?x=1' } }, false],
+    ['with less', { host: 'mail.example' }, false],
+    ['with another host', { ...former, read: { url: 'https://api.example.evil/' } }, true],
+    ['with another port', { ...former, read: { url: 'https://api.example:8443/' } }, true],
+    ['with another protocol', { ...former, read: { url: 'http://api.example/' } }, true],
+    ['with one more address', { ...former, mirrors: [{ url: 'https://evil.example' }] }, true],
+    ['with another host by name', { ...former, host: 'mail.evil' }, true],
+    ['with other words', { ...former, to: ['b@mail.example'], title: 'a: b' }, false],
+  ])('%s: %#', (_, settings, expected) => {
+    expect(leadElsewhere(settings, former)).toBe(expected);
   });
 });

@@ -8,6 +8,7 @@ export class DatabaseProxy {
   onSent: (connection: Socket, bytes: Buffer) => void = () => {};
   private readonly connections = new Set<Socket>();
   private readonly silenced = new Set<Socket>();
+  private readonly unanswered = new Set<Socket>();
   private port = 0;
 
   private constructor(
@@ -40,6 +41,11 @@ export class DatabaseProxy {
     for (const connection of this.connections) this.silenced.add(connection);
   }
 
+  /** Cuts this client's connection in place of giving it the next answer: what it asked for is done. */
+  loseAnswer(connection: Socket): void {
+    this.unanswered.add(connection);
+  }
+
   /** Cuts what is open and refuses what comes, until `accept`. */
   async refuse(): Promise<void> {
     this.port = (this.server.address() as AddressInfo).port;
@@ -67,7 +73,8 @@ export class DatabaseProxy {
   private relay(from: Socket, to: Socket): void {
     this.connections.add(from);
     from.on('data', (bytes) => {
-      if (!this.silenced.has(from) && !to.destroyed) to.write(bytes);
+      if (this.unanswered.delete(to)) to.destroy();
+      else if (!this.silenced.has(from) && !to.destroyed) to.write(bytes);
     });
     from.on('error', () => undefined);
     from.on('close', () => {

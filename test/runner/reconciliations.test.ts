@@ -12,9 +12,12 @@ import {
   type FindingsRequest,
   type ReconciliationRow,
 } from '../../src/store/reconciliation.js';
+import { findGuardrails, saveGuardrails } from '../../src/store/guardrail.js';
+import { repairMismatches } from '../../src/store/reconciliation-repair.js';
 import { recordComparison } from '../../src/store/reconciliation-result.js';
 import { claimReconciliation } from '../../src/store/reconciliation-work.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
+import { cancelRuleRun } from '../../src/store/rule-run-control.js';
 import { linesOf } from '../store/rows.js';
 import { expectInvariants } from '../store/invariants.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
@@ -46,7 +49,8 @@ function makeKind(leaseMs = HOUR, observer: RunnerObserver = {}): Reconciliation
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs: 0, throttleBaseMs: 0 };
   const circuit = { toleratedThrottles: 5, openMs: 60_000 };
   const channels = openChannels(database.db, { callTimeoutMs: HOUR, retry, circuit });
-  return new Reconciliations({ db: database.db, channels, leaseMs, log, observer });
+  // Without patience a page would be left behind wherever the machine is slow.
+  return new Reconciliations({ db: database.db, channels, leaseMs, log, observer, patienceMs: HOUR });
 }
 
 async function applied(count: number, prefix: string): Promise<string> {
@@ -252,6 +256,44 @@ describe('a channel that does not give its prices', () => {
     expect([...repaired.keys()]).toEqual(['culprit-3']);
   });
 
+  describe('while its rate limit lets items through one by one', () => {
+    test.each([
+      ['the first', 1, 422, 'INVALID'],
+      ['one in the middle', 12, 422, 'INVALID'],
+      ['the first', 1, 503, 'UPSTREAM'],
+      ['one in the middle', 12, 503, 'UPSTREAM'],
+    ])(
+      '%s (number %d) that answers %d is unread, and the others are compared',
+      async (_, at, status, code) => {
+        const runId = await applied(15, `alone-${at}-${status}`);
+        const culprit = `alone-${at}-${status}-${at}`;
+        await book.serve(database.db, 'shop', { rateLimit: { perSecond: 1_000_000, burst: 1 } });
+        book.fault = (ids) => (ids.includes(culprit) ? { status } : null);
+        const report = await reconcile(runId);
+        expect(report).toMatchObject({
+          totalChecked: 14,
+          mismatches: 0,
+          unread: 1,
+          unreadItems: [{ externalId: culprit, code }],
+        });
+        await expectInvariants(database.db, runId);
+      },
+    );
+
+    test.each([
+      [500, 20],
+      [401, 1],
+    ])('a channel that answers each with %d is given up after %d reads', async (status, reads) => {
+      const runId = await applied(25, `all-${status}`);
+      await book.serve(database.db, 'shop', { rateLimit: { perSecond: 1_000_000, burst: 1 } });
+      book.fault = () => ({ status });
+      await ask(runId);
+      await drain(makeKind());
+      expect(book.reads).toBe(reads);
+      expect(await linesOfType(runId, 'fail')).toHaveLength(1);
+    });
+  });
+
   test('any more in the middle: what was compared is reported, and the rest as unread', async () => {
     const runId = await applied(45, 'half');
     book.fault = (ids) => (ids.includes('half-21') || ids.includes('half-31') ? { status: 500 } : null);
@@ -395,6 +437,24 @@ describe('a repair', () => {
     expect(repaired).toMatchObject({ externalId: 'mended-2', beforeAmount: 1_400, afterAmount: 1_501 });
     expect(book.prices.get('mended-2')).toBe(1_501);
     expect(await targetsIn(database.db, runId)).toEqual(before);
+  });
+
+  test('is made once, whatever a person has done with its run meanwhile', async () => {
+    const { db } = database;
+    const { viewer } = world.home;
+    const runId = await applied(3, 'twice');
+    book.prices.set('twice-1', 1);
+    book.prices.set('twice-2', 1);
+    await ask(runId, true);
+    await (await claimOf(makeKind())).process(NEVER);
+    const claim = (await claimReconciliation(db, { workerId: 'w', leaseMs: HOUR }))!;
+    const { maxTargets } = await findGuardrails(db, viewer);
+    await saveGuardrails(db, viewer, { maxTargets: 1, maxChangePercent: null });
+    const repairId = await repairMismatches(db, claim);
+    await saveGuardrails(db, viewer, { maxTargets, maxChangePercent: null });
+    expect(await runOf(db, repairId!)).toMatchObject({ status: 'PREVIEW' });
+    await cancelRuleRun(db, viewer, { runId: repairId!, idempotencyKey: null });
+    expect(await repairMismatches(db, claim)).toBe(repairId);
   });
 
   test('of nothing makes no run', async () => {

@@ -1,6 +1,6 @@
 // Rollback as the runner does it, over real HTTP: what is read, what is written, what is left and said, and
 // how it survives failures, crashes and what happens meanwhile.
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ruleRunMachine, type OnConflict } from '../../src/domain/rule-run.js';
 import { autoRevertJob } from '../../src/runner/auto-revert.js';
 import type { RuleTargets } from '../../src/runner/rule-targets.js';
@@ -8,7 +8,12 @@ import { MemorySandboxState } from '../../src/sandbox/state.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
 import { claimTargets } from '../../src/store/claim.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
-import { cancelRuleRun, pauseRuleRun, retryFailedTargets } from '../../src/store/rule-run-control.js';
+import {
+  cancelRuleRun,
+  pauseRuleRun,
+  retryFailedTargets,
+  retryRuleRun,
+} from '../../src/store/rule-run-control.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
 import { expectInvariants } from '../store/invariants.js';
 import { faultOf, linesOf, pictureOf } from '../store/rows.js';
@@ -199,7 +204,7 @@ test('a lease that expires comes up again by itself, and its late result changes
   await drain(kind);
   expect(await runOf(database.db, runId)).toMatchObject({ status: 'ROLLED_BACK' });
   const settled = [{ targetId: late.targets[0]!.id, settlement: { event: 'succeed' as const } }];
-  expect(await settleIfClaimed(database.db, late, settled)).toMatchObject({ held: 0 });
+  expect(await settleIfClaimed(database.db, late, settled)).toMatchObject({ late: settled });
   expect(await typesOf(runId)).toContain('rule_target.late_result');
   await expectInvariants(database.db, runId);
 });
@@ -254,6 +259,23 @@ test('while it is rolled back nothing is retried, and it can be paused', async (
   expect(refused).toMatchObject({ code: 'CONFLICT' });
   await pauseRuleRun(database.db, viewerOf('default'), request);
   expect(await kind.claim('w')).toBeNull();
+});
+
+test('what the machine forbids anyway is refused by it, also while the run is rolled back', async () => {
+  const runId = await appliedRun('a');
+  await ask(runId);
+  const request = { runId, idempotencyKey: null };
+  const viewer = viewerOf('default');
+  const verbs = [
+    () => retryFailedTargets(database.db, viewer, { ...request, targetIds: null }),
+    () => retryRuleRun(database.db, viewer, request),
+  ];
+  for (const verb of verbs) {
+    expect(await faultOf(verb())).toMatchObject({
+      code: 'ILLEGAL_TRANSITION',
+      details: { from: 'APPLIED', allowed: ['roll_back'] },
+    });
+  }
 });
 
 test.each([
@@ -321,6 +343,79 @@ test('a run that cannot be asked to set itself back keeps no other waiting, and 
   await autoRevertJob(database.db).run(NEVER);
   await drain(kind);
   expect(await runOf(database.db, broken)).toMatchObject({ status: 'ROLLED_BACK' });
+});
+
+describe('a sale that ends while the channel is away', () => {
+  const soon = new Date(Date.now() + 3_600_000);
+  const saleOf = async (...ids: string[]) => {
+    const { id } = await makeQueuedRun(database.db, world.home, {
+      targets: named(...ids),
+      autoRevertAt: soon,
+    });
+    await drain(kind);
+    return id;
+  };
+  async function comes(runId: string, column: string, time = 'clock_timestamp()'): Promise<void> {
+    await database.db.query(`UPDATE rule_run SET ${column} = ${time} WHERE id = $1`, [runId]);
+    await autoRevertJob(database.db).run(NEVER);
+    await drain(kind);
+  }
+  const countsOf = async (runId: string) =>
+    (await linesOf(database.db, runId))
+      .filter(({ type }) => type === 'rule_run.ask_roll_back')
+      .map(({ payload }) => payload['count']);
+
+  test('ends when it is back; of what stands for another reason it does not ask again', async () => {
+    const runId = await saleOf('flaky1-a', 'b', 'sold');
+    await change('sold', '99.00');
+    await sandbox.stop();
+    await comes(runId, 'auto_revert_at');
+    expect(await runOf(database.db, runId)).toMatchObject({
+      status: 'APPLIED',
+      rollingBack: false,
+      error: expect.stringMatching(/^3 targets were not set back: 3 UPSTREAM; they are asked for again at /),
+    });
+    expect((await linesOf(database.db, runId)).at(-1)).toMatchObject({
+      type: 'rule_run.end_roll_back',
+      level: 'WARN',
+      payload: { left: 3, againAt: expect.any(String) },
+    });
+    await autoRevertJob(database.db).run(NEVER);
+    expect(await countsOf(runId)).toEqual([3]);
+
+    sandbox = await startSandbox({ state: shop });
+    await pointAt(database.db, sandbox);
+    await database.db.query(
+      `UPDATE channel SET config = config || '{"policy": {"retry": {"maxAttempts": 1}}}', updated_at = clock_timestamp()
+       WHERE id = $1`,
+      [world.home.channelId],
+    );
+    await comes(runId, 'revert_again_at');
+    expect(await stateOf(runId)).toEqual([
+      ['flaky1-a', 'APPLIED', 'UPSTREAM'],
+      ['b', 'ROLLED_BACK', null],
+      ['sold', 'APPLIED', 'CONFLICT'],
+    ]);
+    await pointAt(database.db, sandbox);
+    await comes(runId, 'revert_again_at');
+    expect(await runOf(database.db, runId)).toMatchObject({
+      rolledBackCount: 2,
+      error: '1 target was not set back: 1 CONFLICT',
+    });
+    await comes(runId, 'revert_again_at');
+    expect(await countsOf(runId)).toEqual([3, 3, 1]);
+    expect(await priceOf('sold')).toBe('99.00');
+    await expectInvariants(database.db, runId);
+  });
+
+  test('a day later it is left as it is', async () => {
+    const runId = await saleOf('a');
+    await sandbox.stop();
+    await comes(runId, 'auto_revert_at', `clock_timestamp() - interval '25 hours'`);
+    expect(await runOf(database.db, runId)).toMatchObject({ error: '1 target was not set back: 1 UPSTREAM' });
+    await comes(runId, 'revert_again_at');
+    expect(await countsOf(runId)).toEqual([1]);
+  });
 });
 
 test('a run with a startAt waits for it', async () => {

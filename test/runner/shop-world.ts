@@ -27,15 +27,17 @@ export interface KindOptions {
   /** Without it, a unit ends with its last call, however slow the machine. */
   readonly patienceMs?: number;
   readonly observer?: RunnerObserver;
+  /** The keys of the process; none unless given. */
+  readonly secrets?: SecretBox;
 }
 
 export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {}): RuleTargets {
-  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0, patienceMs = HOUR, observer } = options;
+  const { leaseMs = HOUR, callTimeoutMs = HOUR, baseMs = 0, patienceMs = HOUR, observer, secrets } = options;
   const retry = { ...DEFAULT_RETRY_POLICY, baseMs, throttleBaseMs: baseMs };
   const defaults = { callTimeoutMs, retry, circuit: { toleratedThrottles: 5, openMs: 60_000 } };
   return new RuleTargets({
     db,
-    channels: openChannels(db, defaults),
+    channels: openChannels(db, defaults, secrets),
     leaseMs,
     log,
     patienceMs,
@@ -43,8 +45,11 @@ export function makeRuleTargets(db: Database, log: Log, options: KindOptions = {
   });
 }
 
-export function openChannels(db: Database, defaults: ChannelDefaults): ConnectorCache<OpenedChannel> {
-  const secrets = new SecretBox([]);
+export function openChannels(
+  db: Database,
+  defaults: ChannelDefaults,
+  secrets = new SecretBox([]),
+): ConnectorCache<OpenedChannel> {
   return new ConnectorCache(async (id) => {
     const { kind, config } = await readChannelConfig(db, secrets, id);
     return openChannel(kind, config, defaults);

@@ -1,12 +1,15 @@
 // A channel that never answers, with many runs: it holds up neither another channel nor another process.
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
+import { Reconciliations } from '../../src/runner/reconciliations.js';
 import type { RuleTargets } from '../../src/runner/rule-targets.js';
 import { registerChannel } from '../../src/store/channel.js';
+import { askToReconcile } from '../../src/store/reconciliation.js';
 import { singleForm } from '../connectors/http/support.js';
 import { ScriptedServer } from '../connectors/support.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
-import { HOUR, makeRuleTargets, runOf } from './shop-world.js';
+import { drain, HOUR, makeRuleTargets, openChannels, runOf } from './shop-world.js';
 import { KeptLog } from './support.js';
 
 const PER_BATCH = 100;
@@ -22,6 +25,7 @@ beforeAll(async () => {
   world = await seedWorld(database.db);
   server = await ScriptedServer.start(({ path }) => (path.includes('healthy') ? {} : new Promise(() => {})));
 });
+afterEach(() => database.db.query('UPDATE rule_run SET paused = true'));
 afterAll(async () => {
   await server.stop();
   await database.drop();
@@ -72,4 +76,41 @@ test('a healthy run goes on between ten of it, and another process still takes i
   await kind.drain();
   await other.drain();
   expect(await kind.nextDueMs()).toBeLessThanOrEqual(0);
+});
+
+test('of comparisons with it a process begins one, leaves it behind, and ends it when it is stopped', async () => {
+  const { db } = database;
+  let isSilent = false;
+  const shop = await ScriptedServer.start(() => (isSilent ? new Promise(() => {}) : {}));
+  await registerChannel(db, { tenantId: 'default', name: 'mute', kind: 'http', config: {} });
+  const [channel] = await db.query<{ id: string }>(
+    `UPDATE channel SET config = $1 WHERE name = 'mute' RETURNING id`,
+    [JSON.stringify({ ...singleForm(shop.origin), callTimeoutMs: HOUR })],
+  );
+  const runs = [await queue(channel!.id, 'mute-a', 3), await queue(channel!.id, 'mute-b', 3)];
+  await drain(makeRuleTargets(db, new KeptLog()));
+  for (const runId of runs)
+    await askToReconcile(db, world.home.viewer, { runId, repair: false, idempotencyKey: null });
+  isSilent = true;
+  const circuit = { toleratedThrottles: 5, openMs: HOUR };
+  const makeKind = (): Reconciliations => {
+    const channels = openChannels(db, { callTimeoutMs: HOUR, retry: DEFAULT_RETRY_POLICY, circuit });
+    return new Reconciliations({ db, channels, leaseMs: HOUR, log: new KeptLog(), patienceMs: 1 });
+  };
+  const [kind, other] = [makeKind(), makeKind()];
+  const end = new AbortController();
+  expect(await (await kind.claim('w'))!.process(end.signal)).toBe('success');
+  expect(kind.leasesOf('w')).toBe(1);
+  expect(await kind.claim('w')).toBeNull();
+  expect(await kind.nextDueMs()).toBeGreaterThan(0);
+  expect(await other.nextDueMs()).toBeLessThanOrEqual(0);
+  end.abort();
+  await kind.drain();
+  expect(kind.leasesOf('w')).toBe(0);
+  // Handed back at no cost.
+  expect(await db.query('SELECT attempts, lease_owner FROM reconciliation')).toEqual([
+    { attempts: 0, lease_owner: null },
+    { attempts: 0, lease_owner: null },
+  ]);
+  await shop.stop();
 });

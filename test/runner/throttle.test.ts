@@ -6,6 +6,7 @@ import type { RuleTargets } from '../../src/runner/rule-targets.js';
 import { Runner } from '../../src/runner/runner.js';
 import { startSandbox } from '../../src/sandbox/server.js';
 import { registerChannel } from '../../src/store/channel.js';
+import { rollBackRuleRun } from '../../src/store/roll-back.js';
 import { singleForm } from '../connectors/http/support.js';
 import { ScriptedServer, type Call, type ScriptedReply } from '../connectors/support.js';
 import { expectInvariants } from '../store/invariants.js';
@@ -98,6 +99,20 @@ describe('the wait after a throttled call', () => {
     expect(seconds).toBeGreaterThan(least);
     expect(seconds).toBeLessThanOrEqual(most);
   });
+});
+
+test('what is set back is read before, and takes twice as much of the rate limit', async () => {
+  const { id: runId } = await makeRun(8);
+  await step();
+  await point({ rateLimit: { perSecond: 0.001, burst: 8 } });
+  const request = { runId, targetIds: null, onConflict: 'OVERWRITE', idempotencyKey: null } as const;
+  await rollBackRuleRun(database.db, world.home.viewer, request);
+  const before = server.calls.length;
+  script = ({ method }) => (method === 'GET' ? { body: { price: '15.00' } } : {});
+  await step();
+  expect(server.calls.length - before).toBe(8);
+  expect(await runOf(database.db, runId)).toMatchObject({ rolledBackCount: 4 });
+  expect(await kind.claim('w')).toBeNull();
 });
 
 test('every throttled answer counts, also those between others', async () => {

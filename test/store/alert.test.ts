@@ -7,6 +7,7 @@ import { evaluateAlerts, forgetOldAlerts, listAlerts } from '../../src/store/ale
 import { listPolicies, savePolicy, type PolicyInput } from '../../src/store/alert-policy.js';
 import type { Database } from '../../src/store/db.js';
 import { claimTargets } from '../../src/store/claim.js';
+import { readFacts } from '../../src/store/facts.js';
 import { rollBackRuleRun } from '../../src/store/roll-back.js';
 import { settleIfClaimed } from '../../src/store/settle.js';
 import { until } from '../support/app.js';
@@ -49,6 +50,17 @@ async function endRun(tenant: Tenant, applied: number, failed: number): Promise<
   }));
   await settleIfClaimed(database.db, claim!, settled);
   return runId;
+}
+
+async function setBack(runId: string): Promise<void> {
+  const request = { runId, targetIds: null, onConflict: 'SKIP', idempotencyKey: null } as const;
+  await rollBackRuleRun(database.db, world.home.viewer, request);
+  const claim = await claimTargets(database.db, { runId, workerId: 'w', limit: 100, leaseMs: 60_000 });
+  const settled = claim!.targets.map(({ id: targetId }) => ({
+    targetId,
+    settlement: { event: 'succeed' } as const,
+  }));
+  await settleIfClaimed(database.db, claim!, settled);
 }
 
 async function evaluate(db = database.db): Promise<string[]> {
@@ -108,6 +120,22 @@ describe('success rate', () => {
     expect(await evaluate()).toEqual([]);
     await save({ policy: 'LOW_SUCCESS_RATE', windowSeconds: 3 * 3600 });
     expect(await evaluate()).toEqual(['fire default LOW_SUCCESS_RATE']);
+  });
+
+  test('what is rolled back long after counts no more than before; what is rolled back at once still counts', async () => {
+    const old = await endRun(world.home, 5, 5);
+    const back = `- interval '3 days'`;
+    await query(
+      `UPDATE rule_run SET created_at = created_at ${back}, queued_at = queued_at ${back},
+       started_at = started_at ${back}, finished_at = finished_at ${back} WHERE id = $1`,
+      [old],
+    );
+    await setBack(old);
+    expect(await evaluate()).toEqual([]);
+    expect((await readFacts(database.db)).recent).toEqual({ applied: 0, failed: 0 });
+    await setBack(await endRun(world.home, 5, 5));
+    expect(await evaluate()).toEqual(['fire default CRITICAL_SUCCESS_RATE', 'fire default LOW_SUCCESS_RATE']);
+    expect((await readFacts(database.db)).recent).toEqual({ applied: 5, failed: 5 });
   });
 });
 
@@ -189,6 +217,7 @@ test('what a clock wrote that had run ahead does not stay within the windows for
   const policies = ['CRITICAL_SUCCESS_RATE', 'LOW_SUCCESS_RATE', 'THROTTLE_BURST'];
   expect((await evaluate()).sort()).toEqual(policies.map((policy) => `fire default ${policy}`));
   await query(`UPDATE rule_run SET finished_at = finished_at + interval '1 year'`);
+  expect((await readFacts(database.db)).recent).toEqual({ applied: 0, failed: 0 });
   await query(`UPDATE channel_throttle SET at = at + interval '1 year'`);
   expect((await evaluate()).sort()).toEqual(policies.map((policy) => `resolve default ${policy}`));
 });

@@ -65,10 +65,10 @@ describe('saving', () => {
 
   test('keeps the credential where the mask comes back, replaces it where another comes', async () => {
     const { id, name } = await save();
-    const elsewhere = endpoint.replace('shop', 'other');
-    await save({ id, name, config: { endpoint: elsewhere, accessToken: MASK, policy: { concurrency: 2 } } });
+    const newer = endpoint.replace('2026-10', '2027-01');
+    await save({ id, name, config: { endpoint: newer, accessToken: MASK, policy: { concurrency: 2 } } });
     expect((await readChannelConfig(database.db, box, id)).config).toEqual({
-      endpoint: elsewhere,
+      endpoint: newer,
       accessToken: 'shpat_topsecret',
       policy: { concurrency: 2 },
     });
@@ -77,6 +77,23 @@ describe('saving', () => {
       endpoint,
       accessToken: 'shpat_new',
     });
+  });
+
+  test('takes no stored credential to another host; with a new one it goes there', async () => {
+    const { id, name } = await save();
+    const elsewhere = endpoint.replace('shop', 'attacker');
+    await expect(
+      save({ id, name, config: { endpoint: elsewhere, accessToken: MASK } }),
+    ).rejects.toMatchObject({
+      code: 'INVALID_INPUT',
+      field: ['input', 'config'],
+      message: expect.stringContaining('another host'),
+    });
+    const before = { endpoint, accessToken: 'shpat_topsecret' };
+    expect((await readChannelConfig(database.db, box, id)).config).toEqual(before);
+    const config = { endpoint: elsewhere, accessToken: 'shpat_theirs' };
+    await save({ id, name, config });
+    expect((await readChannelConfig(database.db, box, id)).config).toEqual(config);
   });
 
   test.each<[string, Partial<ChannelInput>, object]>([
@@ -141,6 +158,8 @@ describe('sealed credentials', () => {
     const both = new SecretBox([newKey, oldKey]);
     expect(await resealSettings(database.db, both)).toBeGreaterThan(0);
     expect(await resealSettings(database.db, both)).toBe(0);
+    // Of a process that does not know the new key yet, and may start all the same.
+    expect(await resealSettings(database.db, new SecretBox([SecretBox.generateKey(), oldKey]))).toBe(0);
     const newOnly = new SecretBox([newKey]);
     expect((await readChannelConfig(database.db, newOnly, id)).config).toMatchObject({
       accessToken: 'shpat_topsecret',

@@ -40,7 +40,7 @@ async function mustClaim(...request: Parameters<typeof claim>): Promise<Claim> {
 
 async function settle(claimed: Claim, settlement: Settlement, targets = claimed.targets): Promise<number> {
   const settled = targets.map(({ id }) => ({ targetId: id, settlement }));
-  return (await settleIfClaimed(database.db, claimed, settled)).held;
+  return settled.length - (await settleIfClaimed(database.db, claimed, settled)).late.length;
 }
 
 const idsOf = ({ targets }: Claim) => targets.map(({ id }) => id);

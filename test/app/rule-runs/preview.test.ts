@@ -191,7 +191,6 @@ describe('the guardrails', () => {
 
 describe('a run comes of a rule or of targets', () => {
   test.each<[string, () => Promise<object>, string]>([
-    ['neither', async () => ({}), 'INVALID_INPUT'],
     [
       'both',
       async () => ({ ruleId: await saveRule({ adjust: { percent: 1 } }), targets: [] }),
@@ -206,5 +205,13 @@ describe('a run comes of a rule or of targets', () => {
   ])('%s is refused', async (_, input, code) => {
     const { channelId } = world;
     expect(await refusal('createRuleRun', { channelId, ...(await input()) })).toMatchObject({ code });
+  });
+
+  test('neither makes an empty one, which takes targets and is not queued before', async () => {
+    const { id: runId } = await world.do('createRuleRun', { channelId: world.channelId });
+    expect(await refusal('queueRuleRun', { runId })).toMatchObject({ code: 'INVALID_INPUT' });
+    await world.do('addRuleTargets', { runId, targets: targetsFor(['late-1']) });
+    await world.do('queueRuleRun', { runId });
+    expect(await world.end(runId)).toMatchObject({ status: 'APPLIED', counts: { total: 1 } });
   });
 });

@@ -161,6 +161,27 @@ test('nor does one that never answers, however much of it is under way', async (
   expect(counts.applying).toBeLessThanOrEqual(4 * 100);
 });
 
+test('nor do comparisons with channels that never answer', async () => {
+  const runs: string[] = [];
+  for (const name of idsOf('mute', 4)) {
+    const config = { ...singleForm(server.origin), callTimeoutMs: 3_600_000 };
+    const mute = await world.saveChannel(name, 'http', config);
+    runs.push((await world.apply([name], { channelId: mute })).id);
+  }
+  reply = () => new Promise(() => {});
+  const before = server.calls.length;
+  const reports = runs.map((runId) => world.ask('reconcileRuleRun', { runId }).catch(() => null));
+  // Each of the four workers has one in hand.
+  await until(
+    async () => server.calls.length,
+    (calls) => calls === before + runs.length,
+  );
+  expect(await world.apply(idsOf('e', 10))).toMatchObject({ status: 'APPLIED' });
+  // Nobody waits for them any more.
+  await world.app.db.query('DELETE FROM reconciliation');
+  void reports;
+});
+
 describe('a budget', () => {
   test('of the policy’s rate limit lets through what it holds; health tells what is left', async () => {
     await open('bucket', { rateLimit: { perSecond: 0.001, burst: 7 } });
