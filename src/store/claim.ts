@@ -4,9 +4,8 @@
 // and every settle names it: a worker whose lease was taken back changes nothing, and its late result becomes a
 // ledger line.
 //
-// A claim serves one of two purposes. Targets to apply are QUEUED and become APPLYING. Targets to set back are
-// APPLIED and stay so until that is done; they are those with `next_attempt_at`, which the claim moves to the
-// end of its lease, so that one that nobody settles comes up again by itself.
+// A claim serves one of two purposes. Targets to apply are QUEUED and become APPLYING. Targets to set back stay
+// APPLIED until that is done: those with `next_attempt_at`, which a claim moves to the end of its lease.
 
 import type { OnConflict } from '../domain/rule-run.js';
 import type { Connection, Database } from './db.js';
@@ -113,43 +112,33 @@ export async function claimTargets(db: Database, request: ClaimRequest): Promise
   const { runId, workerId, limit } = request;
   const run = await readClaimableRun(db, runId);
   if (!run) return null;
-  const leased =
-    run.status === 'APPLYING'
-      ? await leaseThenServe(db, run, request)
-      : await serveThenLease(db, run, request);
-  if (leased && leased.length < limit) await rewindClaim(db, runId);
-  return leased && leased.length > 0 ? toClaim(run, workerId, leased) : null;
-}
-
-/**
- * Targets first: several batches of a run are leased side by side, and take turns only at its counters. Null if the
- * run was paused, cancelled or ended meanwhile: then nothing was leased.
- */
-async function leaseThenServe(
-  db: Database,
-  run: ClaimingRun,
-  request: ClaimRequest,
-): Promise<ClaimedTarget[] | null> {
+  const lease = run.status === 'APPLYING' ? leaseThenServe : serveThenLease;
   try {
-    return await db.transactionAtOnce(request.workerId, async (connection) => {
-      const [leased] = await Promise.all([
-        leaseQueuedTargets(connection, run, request),
-        connection.query(bind(SERVE_APPLYING, [run.id])),
-      ]);
-      return leased;
-    });
+    const leased = await lease(db, run, request);
+    const rewound = leased.length < limit ? rewindClaim(db, request) : Promise.resolve();
+    // A claim that is made is not lost for this: the next one, which finds nothing, does it again.
+    await (leased.length > 0 ? rewound.catch(() => {}) : rewound);
+    return leased.length > 0 ? toClaim(run, workerId, leased) : null;
   } catch (error) {
+    // The run was paused, cancelled or ended meanwhile.
     if (isCalledOff(error)) return null;
     throw error;
   }
 }
 
+/** Targets first: several batches of a run are leased side by side, and take turns only at its counters. */
+function leaseThenServe(db: Database, run: ClaimingRun, request: ClaimRequest): Promise<ClaimedTarget[]> {
+  return db.transactionAtOnce(request.workerId, async (connection) => {
+    const [leased] = await Promise.all([
+      leaseQueuedTargets(connection, run, request),
+      connection.query(bind(SERVE_APPLYING, [run.id])),
+    ]);
+    return leased;
+  });
+}
+
 /** The run first: it is started before its first target is, and the targets to set back are few. */
-async function serveThenLease(
-  db: Database,
-  run: ClaimingRun,
-  request: ClaimRequest,
-): Promise<ClaimedTarget[]> {
+function serveThenLease(db: Database, run: ClaimingRun, request: ClaimRequest): Promise<ClaimedTarget[]> {
   return db.transaction(request.workerId, async (connection) => {
     const { rowCount } = await connection.query(bind(SERVE_CLAIMABLE, [run.id]));
     if (rowCount === 0) return [];
@@ -262,20 +251,30 @@ async function leaseAppliedTargets(
 // Fewer than asked for: nothing is due now. Sleep until something is. A row that somebody held locked was
 // passed over, so when more are queued than wait, look again soon, from the beginning. Those that wait are found
 // without the cursor, which need not walk through the whole run again for them.
-async function rewindClaim(db: Database, runId: string): Promise<void> {
-  await db.query(
-    `UPDATE rule_run SET
-       claim_cursor = CASE WHEN queued_count > waiting.count THEN 0 ELSE claim_cursor END,
-       next_claim_at = CASE
-         WHEN queued_count > waiting.count THEN clock_timestamp() + interval '1 second'
-         ELSE waiting.first_at
-       END
-     FROM (
-       SELECT count(*) AS count, min(next_attempt_at) AS first_at
-       FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL
-     ) waiting
-     WHERE id = $1`,
-    [runId],
+async function rewindClaim(db: Database, { runId, workerId }: ClaimRequest): Promise<void> {
+  await db.transactionAtOnce(workerId, (connection) =>
+    Promise.all([
+      // The lock before the figures are read: whoever wakes the run meanwhile would be overruled by older ones.
+      // Without a flush of its own: what is forgotten in a crash is found out again.
+      connection.query(
+        `SELECT set_config('synchronous_commit', 'off', true) FROM rule_run WHERE id = $1 FOR NO KEY UPDATE`,
+        [runId],
+      ),
+      connection.query(
+        `UPDATE rule_run SET
+           claim_cursor = CASE WHEN queued_count > waiting.count THEN 0 ELSE claim_cursor END,
+           next_claim_at = CASE
+             WHEN queued_count > waiting.count THEN clock_timestamp() + interval '1 second'
+             ELSE waiting.first_at
+           END
+         FROM (
+           SELECT count(*) AS count, min(next_attempt_at) AS first_at
+           FROM rule_target WHERE run_id = $1 AND next_attempt_at IS NOT NULL
+         ) waiting
+         WHERE id = $1`,
+        [runId],
+      ),
+    ]),
   );
 }
 
