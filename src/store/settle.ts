@@ -23,14 +23,24 @@ export interface Settled {
 export async function settleIfClaimed(
   db: Database,
   claim: Claim,
-  settled: readonly SettledTarget[],
+  results: readonly SettledTarget[],
 ): Promise<Settled> {
+  const settled = results.toSorted((a, b) => Number(a.targetId) - Number(b.targetId));
   if (claim.leavesMore && (await settleOnTheWay(db, claim, settled))) return { late: [], runMs: null };
   const settle = claim.purpose === 'apply' ? settleApplying : settleRollingBack;
   return db.transaction(claim.workerId, (connection) => settle(connection, claim, settled));
 }
 
-const JOIN_CLAIMS = prepared('join_claims', 'SELECT join_claims($1)');
+// Settles lock targets in the order of their ids, and wait for each other in a queue and not in a ring: two may hold
+// the same ones, for a late one has locked by the time it sees that they are not its own. So they are found along
+// the index, whatever the statistics say, and joined in the order in which results are given, which is sorted. A
+// nested loop would try every pair, for the one target that the planner expects: it knows of no leases.
+const JOIN_CLAIMS = prepared(
+  'join_claims',
+  `SELECT join_claims($1), ${['seqscan', 'bitmapscan', 'nestloop', 'mergejoin']
+    .map((way) => `set_config('enable_${way}', 'off', true)`)
+    .join(', ')}`,
+);
 
 const EXPECT_MORE = prepared(
   'expect_more_of_run',
@@ -132,26 +142,22 @@ async function writeResults(
   settled: readonly SettledTarget[],
   checked: (update: string) => string,
 ): Promise<number> {
-  const [, { rowCount }] = await Promise.all([
-    // The statistics know of no leases: for the one target it expects, the planner would try every pair.
-    connection.query('SET LOCAL enable_nestloop = off'),
-    connection.query(
-      checked(`UPDATE rule_target AS target
-       SET status = result.status, error_code = result.code, error_message = result.message,
-         next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
-       FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
-         AS result (id, code, message, status, delay_ms)
-       WHERE target.id = ANY($1::bigint[]) AND target.id = result.id
-         AND target.lease_owner = $6 AND target.lease_epoch = $7`),
-      [
-        ...toColumns(settled),
-        settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
-        settled.map(delayOf),
-        claim.workerId,
-        claim.epoch,
-      ],
-    ),
-  ]);
+  const { rowCount } = await connection.query(
+    checked(`UPDATE rule_target AS target
+     SET status = result.status, error_code = result.code, error_message = result.message,
+       next_attempt_at = clock_timestamp() + result.delay_ms * interval '1 millisecond'
+     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::float8[])
+       AS result (id, code, message, status, delay_ms)
+     WHERE target.id = ANY($1::bigint[]) AND target.id = result.id
+       AND target.lease_owner = $6 AND target.lease_epoch = $7`),
+    [
+      ...toColumns(settled),
+      settled.map(({ settlement }) => ruleTargetMachine.events[settlement.event].to),
+      settled.map(delayOf),
+      claim.workerId,
+      claim.epoch,
+    ],
+  );
   return rowCount!;
 }
 

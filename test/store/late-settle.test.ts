@@ -123,6 +123,47 @@ test('a report of targets that somebody else has applied since, and now sets bac
   await expectInvariants(database.db, claim.runId);
 });
 
+test('a report of targets that somebody else reports too, the other way round', async () => {
+  // So many that the database may take them as they are named, and not as it keeps them.
+  const { id: runId } = await makeQueuedRun(database.db, world.home, { targets: targetsOf(400) });
+  claim = (await claimTargets(db, { runId, workerId: 'w-1', limit: 400, leaseMs: 60_000 }))!;
+  const [first, ...lost] = idsOf(claim).toSorted((a, b) => Number(a) - Number(b));
+  const deadlocks = await countDeadlocks(database.db);
+  const blocker = await connect(database.url);
+  const holder = await connect(database.url);
+  await blocker.query('BEGIN');
+  await blocker.query('SELECT 1 FROM rule_target WHERE id = $1 FOR UPDATE', [first]);
+  const late = settle();
+  await untilBlocked(database.db, 1, blocker);
+  // While it waits for the first of them, the others are lost, and claimed by somebody else.
+  await holder.query(
+    `UPDATE rule_target SET status = 'QUEUED', attempts = attempts - 1, lost_leases = lost_leases + 1
+     WHERE id = ANY($1::bigint[])`,
+    [lost],
+  );
+  const others = (await claimTargets(db, { runId, workerId: 'w-2', limit: 400, leaseMs: 60_000 }))!;
+  expect(others.targets).toHaveLength(lost.length);
+  await holder.query('BEGIN');
+  await holder.query('SELECT 1 FROM rule_target WHERE id = $1 FOR UPDATE', [lost[200]]);
+  const settled = settleIfClaimed(
+    db,
+    others,
+    lost
+      .toReversed()
+      .map((targetId) => ({ targetId, settlement: { event: 'exhaust', code: 'INVALID', message: 'x' } })),
+  );
+  await untilBlocked(database.db, 1, holder);
+  await blocker.query('ROLLBACK');
+  // Whichever of the two comes first now, the late one waits for a target that the other has or awaits.
+  await untilBlocked(database.db, 2);
+  await holder.query('ROLLBACK');
+  await Promise.all([late, settled]);
+  await Promise.all([holder.end(), blocker.end(), db.close()]);
+  expect(await countDeadlocks(database.db)).toBe(deadlocks);
+  expect(await statuses()).toEqual(['APPLIED', ...lost.map(() => 'FAILED')]);
+  await expectInvariants(database.db, runId);
+});
+
 /** All that happens to targets until somebody has them in hand to set them back, at once. */
 async function leaseForRollBack(holder: pg.Client, ids: readonly string[], by: Claim): Promise<void> {
   await holder.query(`UPDATE rule_target SET status = 'APPLIED' WHERE id = ANY($1::bigint[])`, [ids]);
