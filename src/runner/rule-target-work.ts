@@ -1,6 +1,7 @@
 // One claimed batch on its way through the channel. Outcomes come in a few at a time and are settled while
 // the rest is under way. A circuit that opens ends the calls that are not made yet, as does a channel that does not
-// let us in any more; calls that hang are left behind, so that none of it holds up the loop.
+// let us in any more; those that are made end with their own answers. Calls that hang are left behind, so that none
+// of it holds up the loop.
 
 import type { Channel, Failure, ItemOutcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
@@ -33,7 +34,8 @@ export class RuleTargetWork implements Work {
   readonly #options: RuleTargetWorkOptions;
   /** By external id, until the outcome is known. */
   readonly #open: Map<string, ClaimedTarget>;
-  readonly #calls = new AbortController();
+  /** No further call is to be made. */
+  readonly #enough = new AbortController();
   readonly #startedAt = performance.now();
   #batch: LeasedBatch | null = null;
   /** Asks the channel, once, whether it is we who are refused, or an item. */
@@ -85,17 +87,18 @@ export class RuleTargetWork implements Work {
 
   async #call(batch: LeasedBatch, signal: AbortSignal): Promise<void> {
     const { channel, claim, log, observer, shut } = this.#options;
-    const calls = AbortSignal.any([signal, this.#calls.signal]);
-    if (shut.has(channel)) await this.#askForEntry(calls);
+    const enough = this.#enough.signal;
+    const isEnded = (): boolean => signal.aborted || enough.aborted;
+    if (shut.has(channel)) await this.#askForEntry(signal);
     try {
-      for await (const outcomes of callChannel(channel, claim, calls, observer)) {
+      for await (const outcomes of callChannel(channel, claim, { signal, enough }, observer)) {
         this.#note(batch, outcomes);
-        if (this.#open.size > 0 && outcomes.some(isUnauthorised)) this.#asking ??= this.#askForEntry(calls);
+        if (this.#open.size > 0 && outcomes.some(isUnauthorised)) this.#asking ??= this.#askForEntry(signal);
       }
       await this.#asking;
-      if (!calls.aborted) this.#giveUpOn(batch, upstream('The channel gave no outcome'));
+      if (!isEnded()) this.#giveUpOn(batch, upstream('The channel gave no outcome'));
     } catch (error) {
-      if (!calls.aborted) {
+      if (!isEnded()) {
         log.error({ err: error, ...tellingOf(claim) }, 'the connector failed');
         const message = error instanceof Error ? error.message : String(error);
         // It costs an attempt: what breaks the connector must not come back for ever.
@@ -115,13 +118,13 @@ export class RuleTargetWork implements Work {
     }
     shut.add(channel);
     this.#refusal = { ...failure, message: `The channel lets us in for nothing: ${failure.message}` };
-    this.#calls.abort();
+    this.#enough.abort();
   }
 
   #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     this.#lastOutcomeAt = performance.now();
     this.#settle(batch, outcomes);
-    const throttled = this.#options.passage.note(outcomes, () => this.#calls.abort());
+    const throttled = this.#options.passage.note(outcomes, () => this.#enough.abort());
     if (throttled > 0) this.#options.observer.onThrottle?.(throttled);
   }
 
