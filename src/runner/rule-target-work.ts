@@ -1,13 +1,13 @@
 // One claimed batch on its way through the channel. Outcomes come in a few at a time and are settled while
 // the rest is under way. A circuit that opens ends the calls that are not made yet, as does a channel that does not
 // let us in any more; those that are made end with their own answers. Calls that hang are left behind, so that none
-// of it holds up the loop.
+// of it holds up the loop; what waits behind slow ones goes back to the queue.
 
 import type { Channel, Failure, ItemOutcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
 import type { ClaimedTarget } from '../store/claim.js';
-import type { BatchSize } from './batch-size.js';
+import { isOverdue, type BatchSize } from './batch-size.js';
 import type { Passage } from './channel-gate.js';
 import { tellingOf } from './log.js';
 import { LeasedBatch, type LeasedBatchOptions } from './leased-batch.js';
@@ -41,7 +41,9 @@ export class RuleTargetWork implements Work {
   /** Asks the channel, once, whether it is we who are refused, or an item. */
   #asking: Promise<void> | null = null;
   #refusal: Failure | null = null;
+  #firstOutcomeAt: number | null = null;
   #lastOutcomeAt = performance.now();
+  #hasLearnt = false;
   #result: WorkResult = 'success';
 
   constructor(options: RuleTargetWorkOptions) {
@@ -67,8 +69,7 @@ export class RuleTargetWork implements Work {
       await Promise.race([whole, this.#onlyStragglersAreLeft(whole, patience.signal)]);
     } finally {
       patience.abort();
-      const { size, claim } = this.#options;
-      size.learn(claim.targets.length - this.#open.size, this.#lastOutcomeAt - this.#startedAt);
+      this.#learn();
     }
     return this.#result;
   }
@@ -80,8 +81,11 @@ export class RuleTargetWork implements Work {
     try {
       await this.#call(batch, signal);
     } finally {
+      this.#learn();
       await batch.end();
-      await passage.leave(claim.targets.length);
+      // What was cut, or read before it is set back, may have been sent.
+      const isUnsent = claim.purpose === 'apply' && !signal.aborted;
+      await passage.leave(claim.targets.length - (isUnsent ? this.#open.size : 0));
     }
   }
 
@@ -123,7 +127,10 @@ export class RuleTargetWork implements Work {
 
   #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     this.#lastOutcomeAt = performance.now();
+    this.#firstOutcomeAt ??= this.#lastOutcomeAt;
     this.#settle(batch, outcomes);
+    if (isOverdue(this.#lastOutcomeAt - this.#startedAt, this.#firstOutcomeAt - this.#startedAt))
+      this.#enough.abort();
     const throttled = this.#options.passage.note(outcomes, () => this.#enough.abort());
     if (throttled > 0) this.#options.observer.onThrottle?.(throttled);
   }
@@ -138,6 +145,16 @@ export class RuleTargetWork implements Work {
       return { targetId: target.id, settlement: settlementOf(outcome, target.attempts, retry, random) };
     });
     batch.settle(settled);
+  }
+
+  /** Once: what is left behind by then tells nothing of the rest. */
+  #learn(): void {
+    if (this.#hasLearnt || this.#firstOutcomeAt === null) return;
+    this.#hasLearnt = true;
+    const { size, claim } = this.#options;
+    const sinceStart = (at: number): number => at - this.#startedAt;
+    const items = claim.targets.length - this.#open.size;
+    size.learn(items, sinceStart(this.#lastOutcomeAt), sinceStart(this.#firstOutcomeAt));
   }
 
   #giveUpOn(batch: LeasedBatch, outcome: Failure): void {

@@ -1,4 +1,4 @@
-// A batch that ends early, because its channel throttles: calls under way end with their own answers,
+// A batch that ends early, because its channel throttles or is slow: calls under way end with their own answers,
 // and what was not sent goes back to the queue.
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -10,7 +10,7 @@ import { ScriptedServer, type ScriptedReply } from '../connectors/support.js';
 import { expectInvariants } from '../store/invariants.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
-import { drain, HOUR, makeRuleTargets, NEVER, runOf, targetsIn } from './shop-world.js';
+import { drain, HOUR, makeRuleTargets, NEVER, runOf, targetsIn, type KindOptions } from './shop-world.js';
 import { KeptLog, signalled } from './support.js';
 
 const AT_ONCE = 8;
@@ -45,6 +45,8 @@ beforeEach(async () => {
 afterEach(() => server.stop());
 afterAll(() => database.drop());
 
+const makeKind = (options?: KindOptions) => makeRuleTargets(database.db, new KeptLog(), options);
+
 async function makeRun(count: number): Promise<string> {
   return (await makeQueuedRun(database.db, world.home, { channelId, targets: targetsOf(count) })).id;
 }
@@ -59,6 +61,14 @@ function reply(sku: string, answer: ScriptedReply): void {
   held.delete(sku);
 }
 
+function replyToFirst(): void {
+  reply([...held.keys()][0]!, TAKEN);
+}
+
+async function untilApplied(runId: string, count: number): Promise<void> {
+  while ((await runOf(database.db, runId))!.appliedCount < count) await delay(1);
+}
+
 async function isOpen(): Promise<boolean> {
   const rows = await database.db.query<{ circuit: string }>('SELECT circuit FROM channel WHERE id = $1', [
     channelId,
@@ -68,7 +78,7 @@ async function isOpen(): Promise<boolean> {
 
 test('a price that was written while others of its batch were throttled stands, and can be set back', async () => {
   const runId = await makeRun(30);
-  const kind = makeRuleTargets(database.db, new KeptLog(), { baseMs: HOUR });
+  const kind = makeKind({ baseMs: HOUR });
   const processing = (await kind.claim('w'))!.process(NEVER);
   await untilHeld(AT_ONCE);
   const kept = [...held.keys()][0]!;
@@ -103,4 +113,33 @@ test('a price that was written while others of its batch were throttled stands, 
   reply(kept, TAKEN);
   await settingBack;
   expect((await targetsIn(database.db, runId)).get(kept)).toMatchObject({ status: 'ROLLED_BACK' });
+});
+
+test('a batch that takes too long begins no more calls, and hands back what it has not begun', async () => {
+  const runId = await makeRun(30);
+  const kind = makeKind({ patienceMs: 1 });
+  const from = performance.now();
+  const work = (await kind.claim('w'))!;
+  const { leases } = work;
+  const end = new AbortController();
+  await work.process(end.signal);
+  await untilHeld(AT_ONCE);
+  replyToFirst();
+  await untilApplied(runId, 1);
+  // Longer than any batch that was answered as soon as this one may take.
+  await delay(2 * Math.max(500, performance.now() - from));
+  await untilHeld(AT_ONCE);
+  replyToFirst();
+  await untilApplied(runId, 2);
+  await untilHeld(AT_ONCE);
+  for (const sku of [...held.keys()]) reply(sku, TAKEN);
+  await kind.drain();
+  const sent = AT_ONCE + 2;
+  expect(sent).toBeLessThan(leases);
+  expect(await runOf(database.db, runId)).toMatchObject({ appliedCount: sent, queuedCount: 30 - sent });
+  const rest = [...(await targetsIn(database.db, runId)).values()].filter(
+    ({ status }) => status === 'QUEUED',
+  );
+  expect(rest.every(({ attempts }) => attempts === 0)).toBe(true);
+  await expectInvariants(database.db, runId);
 });
