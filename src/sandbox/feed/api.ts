@@ -107,7 +107,9 @@ function rootOf(feed: FeedRequest) {
 }
 
 function pageOf(feed: FeedRequest, args: PageArgs): unknown[] {
-  if (args.limit > MAX_PAGE) throw new GraphQLError(`limit is at most ${MAX_PAGE}`);
+  if (args.limit > MAX_PAGE) {
+    throw new GraphQLError(`limit is at most ${MAX_PAGE}`, { extensions: { code: 'BAD_USER_INPUT' } });
+  }
   const query = toStockQuery(args.query);
   const faults = faultsAt(feed, query, args);
   const { offset, limit } = args;
