@@ -19,7 +19,8 @@ export interface UnseenRun extends UnseenReading {
 export async function readUnseenRun(db: Database, runId: string): Promise<UnseenRun> {
   const rows = await db.query<UnseenRun & { startedAt: string } & Record<string, unknown>>(
     `SELECT source_id AS "sourceId", tenant_id AS "tenantId", run_type AS "runType",
-       failed_workers AS "failedWorkers", forced, started_at::text AS "startedAt",
+       expected_workers AS "expectedWorkers", failed_workers AS "failedWorkers", forced,
+       started_at::text AS "startedAt",
        part.processed AS "recordsProcessed", part.missing AS "recordsMissing", part.duplicated AS "recordsDuplicated",
        part.lacking AS "recordsLacking", part."left" AS "recordsLeft",
        (SELECT count(*) FROM rejected_record WHERE run_id = run.run_id AND external_id IS NULL)::integer
