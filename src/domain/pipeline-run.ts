@@ -121,6 +121,7 @@ export interface UnseenReading {
   readonly failedWorkers: number;
   readonly recordsProcessed: number;
   readonly recordsMissing: number;
+  /** But for those that the source is known to list more than once. */
   readonly recordsDuplicated: number;
   /** Records that were set aside and had no id that could be read. */
   readonly recordsNameless: number;

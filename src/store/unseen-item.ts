@@ -35,7 +35,7 @@ export async function readUnseenRun(db: Database, runId: string): Promise<Unseen
          -- Where all ranges count the whole feed, what goes away leaves none for another.
          coalesce(sum((reading ->> 'left')::integer) FILTER (
            WHERE run.expected_workers > 1 AND coalesce(work_item_payload ->> 'counted', '') = ''), 0)::integer AS "left",
-         coalesce(sum(records_duplicated), 0)::integer AS duplicated
+         coalesce(sum(records_duplicated - coalesce((reading ->> 'listedTwice')::integer, 0)), 0)::integer AS duplicated
        FROM worker_runs WHERE run_id = run.run_id) part
      WHERE run_id = $1`,
     [runId],
