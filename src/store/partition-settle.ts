@@ -240,7 +240,7 @@ async function lockIfRead(connection: Connection, claim: PageClaim): Promise<boo
 export function retreat(
   db: Database,
   claim: PageClaim,
-  { by, reading }: { readonly by: number; readonly reading: Reading },
+  { by, reading, reason }: { readonly by: number; readonly reading: Reading; readonly reason: string },
 ): Promise<boolean> {
   return db.transaction(claim.workerId, async (connection) => {
     if (!(await lockIfRead(connection, claim))) return false;
@@ -252,7 +252,7 @@ export function retreat(
     const { partitionId } = claim;
     const { counted } = reading;
     const position = positionOf(claim);
-    const message = `the source counts only ${counted} records any more: ${partitionId} goes back by ${by}, lest one be passed over`;
+    const message = `${reason}: ${partitionId} goes back by ${by}, lest one be passed over`;
     await appendRunLines(connection, 'PIPELINE', claim.runId, [
       { type: 'partition.go_back', level: 'WARN', message, payload: { partitionId, position, by, counted } },
     ]);

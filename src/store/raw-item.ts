@@ -1,7 +1,7 @@
 // Raw items: a supplier's records as they came last, until consolidation has mapped them. One row per record
 // and source, whoever read it: what an earlier run left waiting is the next one's to consolidate.
 
-import type { Connection } from './db.js';
+import type { Connection, Database } from './db.js';
 
 export interface RawRecord {
   readonly externalId: string;
@@ -109,6 +109,20 @@ export async function noteSeen(
        ORDER BY external_id FOR UPDATE))`,
     [sourceId, ids, claimedAt],
   );
+}
+
+/** Whether the run has read the record by now, be it that it was set aside. */
+export async function wasRead(
+  db: Database,
+  { runId, sourceId }: Pick<Reading, 'runId' | 'sourceId'>,
+  externalId: string,
+): Promise<boolean> {
+  const rows = await db.query(
+    `SELECT 1 FROM raw_item WHERE source_id = $1 AND external_id = $3 AND run_id = $2
+     UNION ALL SELECT 1 FROM rejected_record WHERE run_id = $2 AND external_id = $3 LIMIT 1`,
+    [sourceId, runId, externalId],
+  );
+  return rows.length > 0;
 }
 
 /**

@@ -353,8 +353,8 @@ describe('pages', () => {
     const run = await world.run(feed, 'full');
     expect(run).toMatchObject({ status: 'FAILED', recordsDeleted: 0, recordsConsolidated: 0 });
     expect(run.recordsDuplicated).toBeGreaterThan(0);
-    expect((await world.partitions(run.id))[0]!.errorMessage).toMatch(
-      /^the source counts 120 records and gave/,
+    expect((await world.partitions(run.id))[0]!.errorMessage).toContain(
+      'the source changes faster than it can be read',
     );
     expect(await world.items(feed)).toEqual(items);
     expect(await world.watermark(feed)).toEqual(watermark);

@@ -161,7 +161,7 @@ describe('a feed that shrinks while it is read', () => {
     feed.script = () => ({ items: recordsOf(30), total: feed.asked.length % 2 === 0 ? 100 : 10 });
     const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
     expect(run.status).toBe('FAILED');
-    expect(await errorsOf(run)).toEqual([expect.stringContaining('shrinks faster than it can be read')]);
+    expect(await errorsOf(run)).toEqual([expect.stringContaining('changes faster than it can be read')]);
   });
 });
 

@@ -2,7 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Connection } from '../../src/store/db.js';
 import { newId } from '../../src/store/id.js';
-import { noteSeen, noteTwice, writeRawItems } from '../../src/store/raw-item.js';
+import { noteSeen, noteTwice, wasRead, writeRawItems } from '../../src/store/raw-item.js';
+import { writeRejected } from '../../src/store/rejected-record.js';
 import { FeedWorld } from '../support/feed-world.js';
 import { untilBlocked } from './locks.js';
 
@@ -128,4 +129,19 @@ test('so is the time at which it was seen, and nobody’s else', async () => {
   expect([(await find('c')).hours, (await find('d')).hours]).toEqual([-2, -1]);
   await see(0);
   expect([(await find('c')).hours, (await find('d')).hours]).toEqual([0, 0]);
+});
+
+test('a record was read by the run that kept it or set it aside, and by no other', async () => {
+  const { id: runId } = await world.start({ sourceId });
+  const own = { ...reading(0), runId };
+  await world.db.transaction('test', async (connection) => {
+    await writeRawItems(connection, own, [{ externalId: 'kept', json: '{}' }]);
+    const rejected = [{ externalId: 'aside', json: '{}', reason: 'no' }];
+    await writeRejected(connection, { runId, tenantId: 'default' }, 'partition-0', rejected);
+  });
+  const ids = ['kept', 'aside', 'never'];
+  const readBy = (run: { runId: string; sourceId: string }): Promise<boolean[]> =>
+    Promise.all(ids.map((id) => wasRead(world.db, run, id)));
+  expect(await readBy(own)).toEqual([true, true, false]);
+  expect(await readBy(reading(0))).toEqual([false, false, false]);
 });

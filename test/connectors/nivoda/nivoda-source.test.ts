@@ -61,6 +61,42 @@ test('the last page is the short one, or an empty one when the range ends with a
   expect(pages[0]!.totalRecords).toBe(60);
 });
 
+describe('the record before a page', () => {
+  test('comes with every page but the first', async () => {
+    const { name, source } = openFeed({ size: 90 });
+    const before = async (offset: number): Promise<unknown> => {
+      const page = await source.fetchPage({ ...FIRST_PAGE, offset }, never);
+      expect(page).toMatchObject({ kind: 'page', passed: Math.min(30, 90 - offset) });
+      return page.kind === 'page' && page.before;
+    };
+    expect(await before(0)).toBeNull();
+    expect(await before(30)).toBe(stoneId(29));
+    expect(await before(90)).toBe(stoneId(89));
+    sandbox.feedChanges(name).remove(3, Date.now());
+    expect(await before(30)).toBe(stoneId(30));
+  });
+
+  test.each([
+    ['none', {}],
+    ['an empty one', { before: { items: [] } }],
+    ['more than one', { before: { items: [{ diamond: { id: 'a' } }, { diamond: { id: 'b' } }] } }],
+    ['one without an id', { before: { items: [null] } }],
+    ['something else', { before: 'what?' }],
+  ])('is not known from a supplier that gives %s; the page is one all the same', async (_, answer) => {
+    const as = { diamonds_by_query_count: 31, diamonds_by_query: { items: [{ diamond: { id: 'c' } }] } };
+    const authenticate = { username_and_password: { token: 't' } };
+    const server = createServer((_request, response) => {
+      response.end(JSON.stringify({ data: { authenticate, as: { ...as, ...answer } } }));
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const source = open('nivoda', { ...sandbox.feedConfig('x'), endpoint });
+    const page = await source.fetchPage({ ...FIRST_PAGE, offset: 30 }, never);
+    server.close();
+    expect(page).toMatchObject({ kind: 'page', passed: 1, isLast: true, before: null });
+  });
+});
+
 test('an incremental plan counts and reads only what changed', async () => {
   const { name, source } = openFeed({ size: 300 });
   const since = new Date();
