@@ -17,6 +17,8 @@ export interface Reading {
   readonly counted: number | null;
   /** So many records went away from what is counted while it was read. */
   readonly left: number;
+  /** So many came twice because their source lists them more than once. */
+  readonly listedTwice: number;
   /** Of the page before; null when any page may follow. */
   readonly fingerprint: string | null;
   /** The id of the last record of the page before, which the next one should stand right behind; null: unknown. */
@@ -30,6 +32,7 @@ export const FIRST_READING: Reading = {
   lookback: 0,
   counted: null,
   left: 0,
+  listedTwice: 0,
   fingerprint: null,
   last: null,
 };
@@ -78,7 +81,8 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
   const fewest = hasGapBefore ? 1 : 0;
   const drop = Math.max(fewest, (reading.counted ?? 0) - (page.counted ?? Infinity));
   const sureTo = Math.max(-lead, Math.min(readTo - drop, hasGapBefore ? position - limit : Infinity));
-  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop };
+  const { listedTwice } = reading;
+  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop, listedTwice };
   if (position > sureTo) {
     const lookback = Math.min(Math.floor(limit / 2), 2 * Math.max(reading.lookback, drop));
     const by = position - Math.max(-lead, sureTo - lookback);
@@ -227,11 +231,15 @@ export interface PartitionEnd {
 export function judgeEnd({
   position,
   duplicated,
+  listedTwice,
   total,
   planned,
   isFixed,
-}: Pick<PartitionReading, 'position' | 'duplicated'> & RangeCount): PartitionEnd {
-  const given = Math.max(0, isFixed ? position : position - duplicated);
+}: Pick<PartitionReading, 'position' | 'duplicated'> &
+  Pick<Reading, 'listedTwice'> &
+  RangeCount): PartitionEnd {
+  // What is listed twice is counted twice, and hides nothing.
+  const given = Math.max(0, isFixed ? position : position - duplicated + listedTwice);
   const missing = Math.max(0, (total ?? 0) - given);
   const expected = Math.min(total ?? 0, planned ?? Infinity);
   const lacking = Math.max(0, expected - given);

@@ -156,7 +156,9 @@ class PageWork implements Work {
     if (page.isLast && page.totalRecords !== null && end < page.totalRecords) {
       return mayPass(`the source ends after ${end} records, though it counts ${page.totalRecords}`);
     }
-    const fault = findPageFault(page, reading);
+    // A page of records that have no id is like any other of the kind, and where the source counts it has an end.
+    const isNameless = page.totalRecords !== null && isWithoutIds(page);
+    const fault = findPageFault(page, isNameless ? { ...reading, fingerprint: null } : reading);
     if (fault !== null) return mayPass(fault);
     return { kind: 'page', page: toReadPage(page, step, total) };
   }
@@ -224,6 +226,10 @@ class PageWork implements Work {
   #noteLost(): void {
     this.#options.log.warn(tellingOf(this.run), 'what came of a page came after its lease was lost');
   }
+}
+
+function isWithoutIds({ records }: Page): boolean {
+  return records.length > 0 && records.every(({ externalId }) => externalId === null);
 }
 
 function mayPass(message: string): SourceFailure {

@@ -202,13 +202,15 @@ test('one that goes and one that comes, wherever and between whichever pages, hi
 });
 
 describe('the end of a partition', () => {
-  const end = { position: 100, duplicated: 0, total: 100, planned: 100, isFixed: false };
+  const end = { position: 100, duplicated: 0, listedTwice: 0, total: 100, planned: 100, isFixed: false };
 
   test.each([
     ['that gave everything', end, 0, 0],
     ['that gave more than was planned', { ...end, position: 130, total: 130 }, 0, 0],
     ['that counts nothing', { ...end, total: null, planned: null, duplicated: 50 }, 0, 0],
     ['that lacks a few', { ...end, duplicated: 10 }, 10, 10],
+    ['that has listed some twice', { ...end, duplicated: 50, listedTwice: 50 }, 0, 0],
+    ['that has listed some twice, and lacks a few', { ...end, duplicated: 50, listedTwice: 43 }, 7, 7],
     ['that lacks most of a few', { ...end, position: 5, duplicated: 4, total: 5, planned: 5 }, 4, 4],
     ['that grew before the reader', { ...end, position: 150, duplicated: 50, total: 150 }, 50, 0],
     ['that was not counted at first', { ...end, planned: null, duplicated: 5 }, 5, 5],

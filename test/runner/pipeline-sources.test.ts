@@ -182,6 +182,13 @@ describe('a source that never ends', () => {
     ]);
   });
 
+  test('records without ids, counted, the offset ignored', async () => {
+    feed.script = () => ({ items: Array(30).fill({ title: 'x' }), total: 60 });
+    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1, retry: { maxAttempts: 2 } } });
+    expect(run.status).toBe('FAILED');
+    expect(await errorsOf(run)).toEqual([expect.stringContaining('the source does not end')]);
+  });
+
   test('no items under ever new cursors', async () => {
     let pages = 0;
     feed.script = () => ({ items: pages++ === 0 ? recordsOf(1) : [], next: `cursor-${pages}` });
@@ -202,6 +209,13 @@ describe('what cannot be kept', () => {
     const run = await jsonRun();
     expect(run).toMatchObject({ status: 'COMPLETED', recordsProcessed: 3, recordsRejected: 1 });
     expect(new Set(run.items)).toEqual(idsOf(2));
+  });
+
+  test('of whole pages, for none has an id, is set aside', async () => {
+    feed.records = [...Array<never>(60).fill(null as never), ...recordsOf(10)];
+    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsProcessed: 70, recordsRejected: 60 });
+    expect(new Set(run.items)).toEqual(idsOf(10));
   });
 
   test('in a failure of the source is replaced', async () => {

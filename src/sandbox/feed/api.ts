@@ -109,7 +109,9 @@ function rootOf(feed: FeedRequest) {
 
 // However many lists a call asks for, the feed loses one record with it, of the first.
 function pageOf(feed: FeedRequest, args: PageArgs, isFirst: boolean): unknown[] {
-  if (args.limit > MAX_PAGE) throw new GraphQLError(`limit is at most ${MAX_PAGE}`);
+  if (args.limit > MAX_PAGE) {
+    throw new GraphQLError(`limit is at most ${MAX_PAGE}`, { extensions: { code: 'BAD_USER_INPUT' } });
+  }
   const query = toStockQuery(args.query);
   const faults = faultsAt(feed, query, args);
   const { offset, limit } = args;
