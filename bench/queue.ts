@@ -3,12 +3,8 @@
 // `npm run bench -- queue [--quick]`. All use the same durable PostgreSQL, each in a database of its own, and take
 // turns, so that a busy moment of the machine hits all of them; the figures are medians over the rounds.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
-import { startEmbeddedPostgres } from '../src/postgres/embedded-postgres.js';
+import { createDatabase, median, MIGRATIONS, withPostgres } from './lib/stage.js';
 import { BareLimit } from './queue/bare-limit.js';
 import type { Contender } from './queue/contender.js';
 import { GraphileWorkerContender } from './queue/graphile-worker.js';
@@ -23,19 +19,6 @@ const ROUNDS = isQuick ? 3 : 5;
 /** One job at a time takes long enough with fewer. */
 const SLOW_JOBS = isQuick ? 1_000 : 4_000;
 const BARS = { vsBestPeer: 1, vsLimit: 0.6 };
-
-const MIGRATIONS = fileURLToPath(new URL('../prisma/migrations', import.meta.url));
-const silent = { info: () => {}, warn: () => {} };
-
-async function createDatabase(adminUrl: string, name: string): Promise<string> {
-  const admin = new pg.Client({ connectionString: adminUrl });
-  await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}`);
-  await admin.end();
-  const url = new URL(adminUrl);
-  url.pathname = `/${name}`;
-  return url.href;
-}
 
 async function openContenders(adminUrl: string): Promise<Map<Contender, string>> {
   const entries: [Contender, string][] = [];
@@ -67,12 +50,6 @@ async function measure(contender: Contender, url: string, jobs: number): Promise
   return (jobs / (performance.now() - begin)) * 1000;
 }
 
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
-
 function report(rates: ReadonlyMap<Contender, readonly number[]>): void {
   const rows = [...rates].map(([contender, all]) => ({ contender, rate: median(all), all }));
   for (const { contender, rate, all } of rows) {
@@ -92,10 +69,8 @@ function report(rates: ReadonlyMap<Contender, readonly number[]>): void {
   console.log(JSON.stringify({ benchmark: 'queue', jobs: JOBS, rounds: ROUNDS, ...figures }));
 }
 
-async function main(): Promise<void> {
-  const directory = await mkdtemp(join(tmpdir(), 'runledger-bench-'));
-  const postgres = await startEmbeddedPostgres({ dataDir: directory, log: silent });
-  const contenders = await openContenders(postgres.url);
+async function compare(adminUrl: string): Promise<void> {
+  const contenders = await openContenders(adminUrl);
   const rates = new Map<Contender, number[]>([...contenders.keys()].map((contender) => [contender, []]));
   try {
     for (const [contender, url] of contenders)
@@ -111,9 +86,7 @@ async function main(): Promise<void> {
     report(rates);
   } finally {
     for (const contender of contenders.keys()) await contender.close();
-    await postgres.stop();
-    await rm(directory, { recursive: true, force: true });
   }
 }
 
-await main();
+await withPostgres(compare);

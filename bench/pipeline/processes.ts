@@ -50,16 +50,21 @@ export class BenchProcess {
 export interface Usage {
   readonly cpuSeconds: number;
   readonly residentMb: number;
+  /** The most that was ever resident. */
+  readonly peakMb: number;
 }
 
 function usageOf(pid: number): Usage {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   // The name is in parentheses and may hold anything; user and system time are 12 and 13 fields after it.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const megabytes = (field: string): number =>
+    Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(status)?.[1] ?? 0) / 1024;
   return {
     cpuSeconds: (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND,
-    residentMb: Number(resident?.[1] ?? 0) / 1024,
+    residentMb: megabytes('VmRSS'),
+    peakMb: megabytes('VmHWM'),
   };
 }
 

@@ -20,6 +20,13 @@ export class SourceFault extends Error {
   }
 }
 
+/** The source does not accept who asks: a fresh token may be accepted. */
+export class AccessRefused extends SourceFault {
+  constructor(message: string) {
+    super({ kind: 'permanent', message });
+  }
+}
+
 export function transient(message: string, retryAfterMs: number | null = null): SourceFault {
   return new SourceFault({
     kind: 'transient',
@@ -150,6 +157,7 @@ export function failureOfStatus(response: Response): SourceFault {
     const delay = retryAfterMs === null ? {} : { retryAfterMs };
     return new SourceFault({ kind: 'transient', message, throttled: true, ...delay });
   }
+  if (status === 401) return new AccessRefused(message);
   if (status === 408 || status >= 500) return transient(message, retryAfterMs);
   return permanent(message);
 }

@@ -54,6 +54,11 @@ export interface Page {
   readonly counted: number | null;
   /** The same as another page's when the records are; null of what stays as it is, as a file. */
   readonly fingerprint: string | null;
+  /**
+   * The id of the record that stood right before the page when it was made: one that was not read tells that records
+   * went away before it. Null or left out when that is not known.
+   */
+  readonly before?: string | null;
 }
 
 /** A record under its own id, or what there is of one that cannot be kept, and why. `json` can be stored. */

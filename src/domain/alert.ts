@@ -194,9 +194,12 @@ function minutes({ windowSeconds }: PolicySettings): string {
   return `${Math.round((windowSeconds ?? 0) / 60)} minutes`;
 }
 
-/** How long to wait after a failed try to tell somebody: patient, but never longer than a quarter of an hour. */
-export function noticeDelaySeconds(attempts: number): number {
-  return Math.min(5 * 2 ** (attempts - 1), 900);
+/**
+ * How long to wait after a failed try to tell somebody: patient, and as patient as a sink asks for, but never longer
+ * than a quarter of an hour.
+ */
+export function noticeDelaySeconds(attempts: number, retryAfterMs: number | null): number {
+  return Math.min(Math.max(5 * 2 ** (attempts - 1), (retryAfterMs ?? 0) / 1000), 900);
 }
 
 /** A notice that a sink refuses for good is tried for an hour for all that: what refuses it may be mended by then. */

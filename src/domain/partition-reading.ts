@@ -17,8 +17,12 @@ export interface Reading {
   readonly counted: number | null;
   /** So many records went away from what is counted while it was read. */
   readonly left: number;
+  /** So many came twice because their source lists them more than once. */
+  readonly listedTwice: number;
   /** Of the page before; null when any page may follow. */
   readonly fingerprint: string | null;
+  /** The id of the last record of the page before, which the next one should stand right behind; null: unknown. */
+  readonly last: string | null;
 }
 
 export const FIRST_READING: Reading = {
@@ -28,7 +32,9 @@ export const FIRST_READING: Reading = {
   lookback: 0,
   counted: null,
   left: 0,
+  listedTwice: 0,
   fingerprint: null,
+  last: null,
 };
 
 /** Where a page stands that was asked for. */
@@ -46,11 +52,14 @@ export interface CountedPage {
   readonly isLast: boolean;
   readonly counted: number | null;
   readonly fingerprint: string | null;
+  readonly last?: string | null;
+  /** The record right before it was never read: records went away before it, however many there are now. */
+  readonly hasGapBefore?: boolean;
 }
 
 export type PageStep =
   | { readonly kind: 'keep'; readonly reading: Reading; readonly expectedTwice: number }
-  | { readonly kind: 'retreat'; readonly reading: Reading; readonly by: number };
+  | { readonly kind: 'retreat'; readonly reading: Reading; readonly by: number; readonly reason: string };
 
 export function positionOf({ offset, reading }: Pick<PagePlace, 'offset' | 'reading'>): number {
   return offset - reading.goneBack;
@@ -59,16 +68,21 @@ export function positionOf({ offset, reading }: Pick<PagePlace, 'offset' | 'read
 /**
  * What becomes of a page. When the source counts fewer records than before, others may have moved from behind what
  * was read to before it: a page is kept only if it begins before any of them. Else it is asked for again from further
- * back, and the next ones look back as well, so that a feed which shrinks all the time is still read to its end.
+ * back, and the next ones look back as well, so that a feed which shrinks all the time is still read to its end. A gap
+ * before the page does not say how many have moved: it goes back by a page, and if need be by another.
  */
 export function takePage(place: PagePlace, page: CountedPage): PageStep {
   const { limit, lead, reading } = place;
+  const { last = null, hasGapBefore = false } = page;
   const position = positionOf(place);
   const readTo = Math.max(reading.readTo, position);
   const rereadTo = Math.max(reading.rereadTo, position);
-  const drop = Math.max(0, (reading.counted ?? 0) - (page.counted ?? Infinity));
-  const sureTo = Math.max(-lead, readTo - drop);
-  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop };
+  const isFewer = (page.counted ?? Infinity) < (reading.counted ?? 0);
+  const fewest = hasGapBefore ? 1 : 0;
+  const drop = Math.max(fewest, (reading.counted ?? 0) - (page.counted ?? Infinity));
+  const sureTo = Math.max(-lead, Math.min(readTo - drop, hasGapBefore ? position - limit : Infinity));
+  const { listedTwice } = reading;
+  const counts = { counted: page.counted ?? reading.counted, left: reading.left + drop, listedTwice };
   if (position > sureTo) {
     const lookback = Math.min(Math.floor(limit / 2), 2 * Math.max(reading.lookback, drop));
     const by = position - Math.max(-lead, sureTo - lookback);
@@ -77,7 +91,18 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
     return {
       kind: 'retreat',
       by,
-      reading: { goneBack, readTo: sureTo, rereadTo, lookback, ...counts, fingerprint: null },
+      reason: isFewer
+        ? `the source counts only ${counts.counted} records any more`
+        : `the source has other records before position ${position} than were read`,
+      reading: {
+        goneBack,
+        readTo: sureTo,
+        rereadTo,
+        lookback,
+        ...counts,
+        fingerprint: null,
+        last: reading.last,
+      },
     };
   }
   const end = position + page.passed;
@@ -92,8 +117,15 @@ export function takePage(place: PagePlace, page: CountedPage): PageStep {
       lookback: reading.lookback,
       ...counts,
       fingerprint: page.fingerprint,
+      last,
     },
   };
+}
+
+/** What a page that has these ids ends with; null when that may be where another one stands, or cannot be known. */
+export function lastOf(ids: readonly (string | null)[]): string | null {
+  const last = ids.at(-1) ?? null;
+  return ids.indexOf(last) === ids.length - 1 ? last : null;
 }
 
 /** What is known of a partition between two of its pages. */
@@ -130,7 +162,7 @@ export function findEndlessness(partition: PartitionReading): string | null {
     return `the source does not end: it counted ${total} records and has given ${position}`;
   }
   if (goneBack > 2 * Math.max(position, total ?? 0) + lead + tolerated) {
-    return `the source shrinks faster than it can be read: ${goneBack} records were gone back over`;
+    return `the source changes faster than it can be read: ${goneBack} records were gone back over`;
   }
   return null;
 }
@@ -199,11 +231,15 @@ export interface PartitionEnd {
 export function judgeEnd({
   position,
   duplicated,
+  listedTwice,
   total,
   planned,
   isFixed,
-}: Pick<PartitionReading, 'position' | 'duplicated'> & RangeCount): PartitionEnd {
-  const given = Math.max(0, isFixed ? position : position - duplicated);
+}: Pick<PartitionReading, 'position' | 'duplicated'> &
+  Pick<Reading, 'listedTwice'> &
+  RangeCount): PartitionEnd {
+  // What is listed twice is counted twice, and hides nothing.
+  const given = Math.max(0, isFixed ? position : position - duplicated + listedTwice);
   const missing = Math.max(0, (total ?? 0) - given);
   const expected = Math.min(total ?? 0, planned ?? Infinity);
   const lacking = Math.max(0, expected - given);

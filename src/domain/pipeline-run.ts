@@ -78,11 +78,14 @@ export function allowedPipelineActions({
   status,
   expectedWorkers,
   failedWorkers,
+  planBeganAt,
   prunedAt,
 }: {
   readonly status: PipelineRunStatus;
   readonly expectedWorkers: number;
   readonly failedWorkers: number;
+  /** Null where it was never planned, or by somebody else. */
+  readonly planBeganAt: Date | null;
   /** Null while it is whole. */
   readonly prunedAt: Date | null;
 }): PipelineRunAction[] {
@@ -91,7 +94,8 @@ export function allowedPipelineActions({
   const actions: PipelineRunAction[] = [];
   if (events.has('cancel')) actions.push('CANCEL');
   if (events.has('retry_partitions') && failedWorkers > 0) actions.push('RETRY_PARTITIONS');
-  if (events.has('force_consolidate') && expectedWorkers > 0) actions.push('CONSOLIDATE');
+  const isPlanned = expectedWorkers > 0 || planBeganAt !== null;
+  if (events.has('force_consolidate') && isPlanned) actions.push('CONSOLIDATE');
   return actions;
 }
 
@@ -112,9 +116,12 @@ export const MAX_CONSOLIDATION_ATTEMPTS = 3;
 /** What a run knows of the items of its source that it did not see. */
 export interface UnseenReading {
   readonly runType: PipelineRunType;
+  /** Its partitions: none where the source had nothing at all. */
+  readonly expectedWorkers: number;
   readonly failedWorkers: number;
   readonly recordsProcessed: number;
   readonly recordsMissing: number;
+  /** But for those that the source is known to list more than once. */
   readonly recordsDuplicated: number;
   /** Records that were set aside and had no id that could be read. */
   readonly recordsNameless: number;
@@ -155,7 +162,9 @@ function findBlindness(run: UnseenReading): string | null {
   const { recordsMissing: missing, recordsDuplicated: duplicated, recordsNameless: nameless } = run;
   if (run.runType !== 'full') return 'an incremental run looks only at what changed';
   if (run.failedWorkers > 0) return `partitions that were not read to their end: ${run.failedWorkers}`;
-  if (run.recordsProcessed === 0) return 'it saw no record at all';
+  // That there is none is no doubt where the plan found none and a person confirms it.
+  const isKnownEmpty = run.expectedWorkers === 0 && run.forced;
+  if (run.recordsProcessed === 0 && !isKnownEmpty) return 'it saw no record at all';
   if (missing > 0) return `records that the source counted and never gave: ${missing}`;
   // Where one stands twice, another may have been passed over.
   if (duplicated > 0) return `records that came twice, perhaps in the place of others: ${duplicated}`;

@@ -2,7 +2,13 @@
 // repeated at any point: what is to be told is written down with the alert, and is told until it was taken.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { isRefusedForGood, NotTaken, type AlertSink, type Notice } from '../connectors/alert-sink/sink.js';
+import {
+  isRefusedForGood,
+  NotTaken,
+  retryAfterOf,
+  type AlertSink,
+  type Notice,
+} from '../connectors/alert-sink/sink.js';
 import { POLICY_RULES } from '../domain/alert.js';
 import type { Settings } from '../domain/settings.js';
 import { evaluateAlerts, forgetOldAlerts, type AlertChange } from '../store/alert.js';
@@ -147,7 +153,8 @@ export class AlertDelivery implements MaintenanceJob {
     const reason = error instanceof Error ? error.message : String(error);
     const isFinal = isRefusedForGood(error);
     const takenBy = error instanceof NotTaken ? error.facts.takenBy : [];
-    const gaveUp = await settleUndelivered(db, claimed, { reason, isFinal, takenBy });
+    const retryAfterMs = retryAfterOf(error);
+    const gaveUp = await settleUndelivered(db, claimed, { reason, isFinal, retryAfterMs, takenBy });
     const facts = { ...about, reason };
     if (gaveUp && isFinal) log.error(facts, 'an alert sink refuses a notice: it was given up');
     else if (gaveUp) log.error(facts, 'an alert sink did not take a notice for days: it was given up');

@@ -14,6 +14,16 @@ export interface SettledBatch {
   readonly runMs: number | null;
 }
 
+/** What came of a run whose leases were taken back from workers that are gone. */
+export interface RecoveredRun {
+  readonly kind: string;
+  readonly runId: string;
+  /** Items that were given up, since they had lost their workers too often. */
+  readonly givenUp: number;
+  /** How long the run took, when this brought it to its end. */
+  readonly runMs: number | null;
+}
+
 /** One batch on its way through a channel, once all its outcomes are known. */
 export interface ChannelCall {
   readonly runId: string;
@@ -45,6 +55,7 @@ export interface RunnerObserver {
   /** A unit of work was done, so many milliseconds after it was claimed. */
   onWork?(kind: string, result: WorkResult, ms: number, run?: RunOfWork): void;
   onSettle?(batch: SettledBatch): void;
+  onRecover?(run: RecoveredRun): void;
   onCall?(call: ChannelCall): void;
   onFeedCall?(call: FeedCall): void;
   /** A channel asked to slow down, by so many answers. */
@@ -67,6 +78,10 @@ export function tellBoth(one: RunnerObserver, other: RunnerObserver): RunnerObse
     onSettle(batch) {
       one.onSettle?.(batch);
       other.onSettle?.(batch);
+    },
+    onRecover(run) {
+      one.onRecover?.(run);
+      other.onRecover?.(run);
     },
     onCall(call) {
       one.onCall?.(call);

@@ -80,8 +80,8 @@ export class PipelineConsolidation implements WorkKind {
       const { db, log, retry, random = Math.random } = this.#options;
       log.error({ err: error, ...tellingOf({ runId: run.runId }) }, 'a batch could not be consolidated');
       const message = `consolidation broke: ${error instanceof Error ? error.message : String(error)}`;
-      const delayMs = nextDelayMs(retry, 1, false, random);
-      await retryConsolidation(db, { runId: run.runId, workerId, message, delayMs });
+      const delayMs = nextDelayMs(retry, run.attempts + 1, false, random);
+      await retryConsolidation(db, { run, workerId, message, delayMs });
       return 'failure';
     }
   }

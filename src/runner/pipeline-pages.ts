@@ -8,6 +8,7 @@ import { delayOfNextDelivery } from '../domain/partition.js';
 import {
   findEndlessness,
   findPageFault,
+  lastOf,
   positionOf,
   takePage,
   type PageStep,
@@ -22,6 +23,7 @@ import {
   type PageClaim,
 } from '../store/partition-claim.js';
 import { failPartition, retreat, retryPage, settlePage, type ReadPage } from '../store/partition-settle.js';
+import { wasRead } from '../store/raw-item.js';
 import { AppError } from '../errors.js';
 import { inSpan } from '../tracing.js';
 import { LeaseKeeper } from './lease-keeper.js';
@@ -146,19 +148,29 @@ class PageWork implements Work {
     const page = await observeFeedCall(call, this.#options.observer, () => source.fetchPage(request, signal));
     if (page.kind !== 'page') return page;
     const reading = { ...known, counted: known.counted ?? counted ?? total };
-    const step = takePage({ offset, limit, lead, reading }, page);
+    const last = lastOf(page.records.map(({ externalId }) => externalId));
+    const hasGapBefore = await this.#hasGapBefore(page, known.last);
+    const step = takePage({ offset, limit, lead, reading }, { ...page, last, hasGapBefore });
     if (step.kind === 'retreat') return step;
     const end = position + page.passed;
     if (page.isLast && page.totalRecords !== null && end < page.totalRecords) {
       return mayPass(`the source ends after ${end} records, though it counts ${page.totalRecords}`);
     }
-    const fault = findPageFault(page, reading);
+    // A page of records that have no id is like any other of the kind, and where the source counts it has an end.
+    const isNameless = page.totalRecords !== null && isWithoutIds(page);
+    const fault = findPageFault(page, isNameless ? { ...reading, fingerprint: null } : reading);
     if (fault !== null) return mayPass(fault);
     return { kind: 'page', page: toReadPage(page, step, total) };
   }
 
-  async #retreat({ by, reading }: Retreat): Promise<WorkResult> {
-    const held = await retreat(this.#options.db, this.#claim, { by, reading });
+  /** While the feed rests, the record before the page is the last that was read, and nothing need be looked up. */
+  async #hasGapBefore({ before = null }: Page, last: string | null): Promise<boolean> {
+    if (before === null || last === null || before === last) return false;
+    return !(await wasRead(this.#options.db, this.#claim, before));
+  }
+
+  async #retreat(step: Retreat): Promise<WorkResult> {
+    const held = await retreat(this.#options.db, this.#claim, step);
     if (!held) this.#noteLost();
     return 'success';
   }
@@ -214,6 +226,10 @@ class PageWork implements Work {
   #noteLost(): void {
     this.#options.log.warn(tellingOf(this.run), 'what came of a page came after its lease was lost');
   }
+}
+
+function isWithoutIds({ records }: Page): boolean {
+  return records.length > 0 && records.every(({ externalId }) => externalId === null);
 }
 
 function mayPass(message: string): SourceFailure {

@@ -53,9 +53,9 @@ export class RuleTargets implements WorkKind {
   }
 
   async recover(deadWorkerIds: readonly string[]): Promise<number> {
-    const { db } = this.#options;
+    const { db, observer } = this.#options;
     if (deadWorkerIds.length > 0) await freeSlots(db, deadWorkerIds);
-    return recoverLeases(db, deadWorkerIds);
+    return recoverLeases(db, deadWorkerIds, (run) => observer?.onRecover?.({ kind: this.name, ...run }));
   }
 
   async nextDueMs(): Promise<number | null> {

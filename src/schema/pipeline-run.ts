@@ -52,6 +52,9 @@ export class PipelineRun extends Run {
   /** For the resolver of `source`. */
   sourceId!: string;
 
+  /** For the resolver of `allowedActions`. */
+  planBeganAt!: Date | null;
+
   @Field(() => PipelineRunStatusEnum, { description: 'Where it stands.' })
   status!: PipelineRunStatus;
 

@@ -11,6 +11,12 @@ interface SettledBatch {
   readonly runMs: number | null;
 }
 
+/** As the runner tells it; only what is shown here. */
+interface RecoveredRun {
+  readonly givenUp: number;
+  readonly runMs: number | null;
+}
+
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60];
 const RUN_BUCKETS_MS = [100, 500, 1e3, 5e3, 15e3, 60e3, 300e3, 900e3, 3_600e3, 14_400e3, 86_400e3];
 
@@ -96,12 +102,22 @@ export class RunnerMetrics {
   onSettle({ kind, ms, events, runMs }: SettledBatch): void {
     this.settles.observe({ kind }, ms / 1000);
     if (kind !== 'rule_target') return;
+    this.#countOutcomes(events);
+    if (runMs !== null) this.runs.observe(runMs);
+  }
+
+  /** The attempt of a target that is given up is settled so; any other costs none. */
+  onRecover({ givenUp, runMs }: RecoveredRun): void {
+    this.#countOutcomes({ exhaust: givenUp });
+    if (runMs !== null) this.runs.observe(runMs);
+  }
+
+  #countOutcomes(events: SettledBatch['events']): void {
     for (const [event, count] of Object.entries(events)) {
       this.applies.inc(count);
       this.outcomes.inc({ event }, count);
     }
     this.retries.inc(events['retry'] ?? 0);
-    if (runMs !== null) this.runs.observe(runMs);
   }
 
   onThrottle(answers: number): void {

@@ -136,6 +136,8 @@ export interface NoticeFailure {
   readonly reason: string;
   /** The sink said that it will never take it. */
   readonly isFinal: boolean;
+  /** The patience that it asked for. */
+  readonly retryAfterMs: number | null;
   /** The addresses that have taken it now. */
   readonly takenBy: readonly string[];
 }
@@ -144,7 +146,7 @@ export interface NoticeFailure {
 export async function settleUndelivered(
   db: Database,
   { id, attempts }: ClaimedNotice,
-  { reason, isFinal, takenBy }: NoticeFailure,
+  { reason, isFinal, retryAfterMs, takenBy }: NoticeFailure,
 ): Promise<boolean> {
   const rows = await db.query<{ gaveUp: boolean }>(
     `UPDATE alert_notice SET error = $3, taken_by = taken_by || $5::text[], next_attempt_at = CASE
@@ -157,7 +159,7 @@ export async function settleUndelivered(
       attempts,
       // It is kept and shown: whoever refuses may repeat the credentials that he was sent.
       redactText(reason),
-      noticeDelaySeconds(attempts),
+      noticeDelaySeconds(attempts, retryAfterMs),
       takenBy,
       isFinal ? MIN_REFUSED_NOTICE_TRIES : MIN_NOTICE_TRIES,
       isFinal ? REFUSED_NOTICE_LIFETIME_SECONDS : NOTICE_LIFETIME_SECONDS,

@@ -88,10 +88,14 @@ export async function deleteAlertSink(db: Database, { tenantId }: Viewer, id: st
 export async function testAlertSink(db: Database, viewer: Viewer, id: string): Promise<AlertSinkRow> {
   await db.query(
     `INSERT INTO alert_notice (tenant_id, sink_id, event)
-     SELECT tenant_id, id, 'TEST' FROM alert_sink WHERE id = $1 AND tenant_id = $2`,
+     SELECT tenant_id, id, 'TEST' FROM alert_sink WHERE id = $1 AND tenant_id = $2 AND enabled`,
     [isUuid(id) ? id : null, viewer.tenantId],
   );
-  return requireSink(db, viewer, id);
+  const sink = await requireSink(db, viewer, id);
+  if (sink.enabled) return sink;
+  throw new AppError('INVALID_INPUT', `The sink ${sink.name} is disabled: enable it to try it.`, {
+    field: ['input', 'id'],
+  });
 }
 
 async function requireSink(db: Database, viewer: Viewer, id: string): Promise<AlertSinkRow> {

@@ -23,6 +23,8 @@ export interface ConsolidatingRun {
   readonly projectId: string;
   readonly sourceId: string;
   readonly sourceVersion: string;
+  /** Rounds in a row that broke before this one. */
+  readonly attempts: number;
 }
 
 export interface MappedBatch {
@@ -52,7 +54,7 @@ export async function findConsolidatingRuns(
 ): Promise<ConsolidatingRun[]> {
   return db.query<ConsolidatingRun & Record<string, unknown>>(
     `SELECT run.run_id AS "runId", run.tenant_id AS "tenantId", run.project_id AS "projectId",
-       source.id AS "sourceId", source.updated_at::text AS "sourceVersion"
+       source.id AS "sourceId", source.updated_at::text AS "sourceVersion", run.attempts
      FROM run_metadata run JOIN source ON source.id = run.source_id
      WHERE ${DUE} AND run.run_id <> ALL($1::uuid[]) AND coalesce(run.next_attempt_at, run.created_at) <= clock_timestamp()
      ORDER BY run.created_at`,
@@ -99,31 +101,30 @@ export async function consolidateBatch(
   return (await unlessEnded(batch)) ?? 0;
 }
 
-/** A batch broke: it is tried again after the delay, a few times. */
-export function retryConsolidation(
-  db: Database,
-  {
-    runId,
-    workerId,
-    message,
-    delayMs,
-  }: {
-    readonly runId: string;
-    readonly workerId: string;
-    readonly message: string;
-    readonly delayMs: number;
-  },
-): Promise<void> {
+export interface BrokenBatch {
+  /** As it was when the batch began. */
+  readonly run: Pick<ConsolidatingRun, 'runId' | 'attempts'>;
+  readonly workerId: string;
+  readonly message: string;
+  readonly delayMs: number;
+}
+
+/** A batch broke: it is tried again after the delay, a few times. What breaks beside it is of the same round. */
+export function retryConsolidation(db: Database, broken: BrokenBatch): Promise<void> {
+  const { run, workerId, message, delayMs } = broken;
+  const { runId } = run;
   const error = failureText(message);
   return db.transaction(workerId, async (connection) => {
     if ((await lockPipelineRun(connection, runId)) !== 'CONSOLIDATING') return;
-    const { rows } = await connection.query<{ attempts: number }>(
-      `UPDATE run_metadata SET attempts = attempts + 1, error = $2,
-         next_attempt_at = clock_timestamp() + $3 * interval '1 millisecond'
-       WHERE run_id = $1 RETURNING attempts`,
-      [runId, error, delayMs],
+    const attempts = run.attempts + 1;
+    const { rowCount } = await connection.query(
+      // One short failure breaks every batch that is under way, and is one failure.
+      `UPDATE run_metadata SET attempts = $2, error = $3,
+         next_attempt_at = clock_timestamp() + $4 * interval '1 millisecond'
+       WHERE run_id = $1 AND attempts = $2 - 1`,
+      [runId, attempts, error, delayMs],
     );
-    const { attempts } = rows[0]!;
+    if (rowCount === 0) return;
     if (attempts >= MAX_CONSOLIDATION_ATTEMPTS) return failRun(connection, runId, error);
     return appendRunLines(connection, 'PIPELINE', runId, [
       {

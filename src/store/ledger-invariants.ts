@@ -14,17 +14,18 @@ const PRUNED = `SELECT id AS run_id, pruned_seq FROM (${ALL_RUNS}) run WHERE id 
 const MOVES = `
   SELECT run_id, seq, type, split_part(type, '.', 1) AS machine, split_part(type, '.', 2) AS event,
     coalesce(from_state, payload ->> 'from') AS from_state, coalesce(to_state, payload ->> 'to') AS to_state,
-    coalesce(target_id::text, payload ->> 'partitionId', '') AS part
+    coalesce(target_id::text, payload ->> 'partitionId', '') AS part,
+    CASE WHEN target_id IS NOT NULL THEN coalesce(attempt::text, payload ->> 'attempt') END AS attempt
   FROM run_event
   WHERE run_id BETWEEN $1 AND $2 AND run_id NOT IN (SELECT run_id FROM (${PRUNED}) pruned)
     AND (to_state IS NOT NULL OR payload ? 'from' AND payload ? 'to')
     AND split_part(type, '.', 1) IN ('rule_run', 'rule_target', 'pipeline_run', 'partition', 'ops_run')`;
 
 const ROWS = `
-  SELECT id AS run_id, machine, '' AS part, status FROM (${ALL_RUNS}) run WHERE pruned_seq IS NULL
-  UNION ALL SELECT run_id, 'rule_target', target.id::text, target.status
+  SELECT id AS run_id, machine, '' AS part, status, NULL AS attempts FROM (${ALL_RUNS}) run WHERE pruned_seq IS NULL
+  UNION ALL SELECT run_id, 'rule_target', target.id::text, target.status, target.attempts::text
     FROM rule_target target JOIN rule_run run ON run.id = run_id AND run.pruned_seq IS NULL
-  UNION ALL SELECT run_id, 'partition', partition_id, part.status
+  UNION ALL SELECT run_id, 'partition', partition_id, part.status, NULL
     FROM worker_runs part JOIN run_metadata run USING (run_id) WHERE run.pruned_seq IS NULL`;
 
 export const LEDGER_INVARIANTS: readonly Invariant[] = [
@@ -74,18 +75,20 @@ export const LEDGER_INVARIANTS: readonly Invariant[] = [
   },
   {
     name: 'ledger_status',
-    says: 'every row is where its last line in the ledger says',
+    says: 'every row is where its last line in the ledger says, a target after as many attempts',
     remedy:
-      'Its status was changed while the guards were off. The ledger tells what it was: decide which is right.',
+      'It was changed while the guards were off, or past them. The ledger tells what it was: decide which is right.',
     sql: `
-      SELECT row.run_id::text AS id, format('%s %s is %s, its ledger says %s', row.machine, row.part, row.status,
-        coalesce(ended.to_state, state_initial(row.machine))) AS fault
+      SELECT row.run_id::text AS id, format('%s %s is %s, its ledger says %s', row.machine, row.part,
+        row.status || coalesce(' after ' || row.attempts || ' attempts', ''),
+        said.status || coalesce(' after ' || said.attempts || ' attempts', '')) AS fault
       FROM (${ROWS}) AS row LEFT JOIN (
-        SELECT DISTINCT ON (run_id, machine, part) run_id, machine, part, to_state
+        SELECT DISTINCT ON (run_id, machine, part) run_id, machine, part, to_state, attempt
         FROM (${MOVES}) move ORDER BY run_id, machine, part, seq DESC
       ) ended ON ended.run_id = row.run_id AND ended.machine = row.machine AND ended.part = row.part
-      WHERE row.run_id BETWEEN $1 AND $2
-        AND row.status <> coalesce(ended.to_state, state_initial(row.machine))`,
+        CROSS JOIN LATERAL (SELECT coalesce(ended.to_state, state_initial(row.machine)) AS status,
+          CASE WHEN row.attempts IS NULL THEN NULL WHEN ended.run_id IS NULL THEN '0' ELSE ended.attempt END AS attempts) said
+      WHERE row.run_id BETWEEN $1 AND $2 AND (row.status <> said.status OR row.attempts <> said.attempts)`,
   },
   {
     name: 'ledger_spans',

@@ -15,7 +15,7 @@ import { appendRunLines } from './ledger.js';
 import { HELD, keyOf, NO_LEASE, type PageClaim } from './partition-claim.js';
 import { lockPipelineRun, rollUpPartitions } from './pipeline-roll-up.js';
 import { bind, prepared } from './prepared.js';
-import { noteSeen, writeRawItems, type RawRecord } from './raw-item.js';
+import { noteSeen, noteTwice, writeRawItems, type RawRecord } from './raw-item.js';
 import { writeRejected, type RejectedRecord } from './rejected-record.js';
 
 export interface ReadPage {
@@ -64,19 +64,22 @@ async function keepPage(
 ): Promise<void> {
   if (page.isLast) await lockPipelineRun(connection, claim.runId);
   await moveOffset(connection, claim, claim.offset + page.passed, page.isLast);
-  const twice = await writeRawItems(connection, claim, page.records);
+  // Of what comes twice, what was to be expected comes first.
+  const again = (await writeRawItems(connection, claim, page.records)).slice(page.expectedTwice);
+  const listedTwice = page.reading.listedTwice + (await noteTwice(connection, claim, again));
   await noteSeen(connection, claim, page.rejected);
   await writeRejected(connection, claim, claim.partitionId, page.rejected);
-  const duplicated = Math.max(0, twice - page.expectedTwice);
   const end = page.isLast
     ? judgeEnd({
         position: positionOf(claim) + page.passed,
-        duplicated: claim.duplicated + duplicated,
+        duplicated: claim.duplicated + again.length,
+        listedTwice,
         ...page.range,
       })
     : null;
-  await movePartition(connection, claim, page, { duplicated, end });
-  if (end) await endPartition(connection, claim, end);
+  const reading = { ...page.reading, listedTwice };
+  await movePartition(connection, claim, { ...page, reading }, { duplicated: again.length, end });
+  if (end) await endPartition(connection, claim, end, listedTwice);
   else if (ring) await ringProgress(connection, claim);
 }
 
@@ -195,8 +198,20 @@ async function endPartition(
   connection: Connection,
   claim: PageClaim,
   { missing, fault }: PartitionEnd,
+  listedTwice: number,
 ): Promise<void> {
   const { runId, partitionId } = claim;
+  if (listedTwice > 0) {
+    const message = `${listedTwice} records of ${partitionId} came twice, as they did when they were last read: the source lists them so`;
+    await appendRunLines(connection, 'PIPELINE', runId, [
+      {
+        type: 'partition.listed_twice',
+        level: 'INFO',
+        message,
+        payload: { partitionId, records: listedTwice },
+      },
+    ]);
+  }
   if (fault !== null) await reopenProgress(connection, claim);
   else if (missing > 0) {
     const message = `${missing} records that the source counted in ${partitionId} never came`;
@@ -225,7 +240,7 @@ async function lockIfRead(connection: Connection, claim: PageClaim): Promise<boo
 export function retreat(
   db: Database,
   claim: PageClaim,
-  { by, reading }: { readonly by: number; readonly reading: Reading },
+  { by, reading, reason }: { readonly by: number; readonly reading: Reading; readonly reason: string },
 ): Promise<boolean> {
   return db.transaction(claim.workerId, async (connection) => {
     if (!(await lockIfRead(connection, claim))) return false;
@@ -237,7 +252,7 @@ export function retreat(
     const { partitionId } = claim;
     const { counted } = reading;
     const position = positionOf(claim);
-    const message = `the source counts only ${counted} records any more: ${partitionId} goes back by ${by}, lest one be passed over`;
+    const message = `${reason}: ${partitionId} goes back by ${by}, lest one be passed over`;
     await appendRunLines(connection, 'PIPELINE', claim.runId, [
       { type: 'partition.go_back', level: 'WARN', message, payload: { partitionId, position, by, counted } },
     ]);

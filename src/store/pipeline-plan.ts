@@ -76,10 +76,15 @@ export function settlePlan(
     const { runId } = claim;
     const { partitions } = plan;
     if (partitions.length === 0 && (await wouldEmpty(connection, claim))) {
+      // It was planned: a person who knows better may consolidate it.
+      await connection.query('UPDATE run_metadata SET plan_began_at = $2 WHERE run_id = $1', [
+        runId,
+        plan.beganAt,
+      ]);
       await failRun(
         connection,
         runId,
-        'the source has no records at all any more, which is taken for a fault',
+        'the source has no records at all any more, which is taken for a fault: if it is none, consolidate it with force',
       );
       return true;
     }

@@ -105,7 +105,7 @@ export function retryFailedPartitions(
   return repeatOnce(db, viewer, 'retryFailedPartitions', request, async (connection, run) => {
     requireNext(pipelineRunMachine, run.status, 'retry_partitions', { field: RUN });
     if (run.failed_workers === 0) {
-      const instead = run.expected_workers === 0 ? 'start another run' : 'consolidate it again';
+      const instead = isPlanned(run) ? 'consolidate it again' : 'start another run';
       throw new AppError('INVALID_INPUT', `The run has no failed partitions: ${instead}.`, {
         field: RUN,
       });
@@ -130,10 +130,17 @@ export function consolidatePipelineRun(
   const { runId, force } = request;
   return repeatOnce(db, viewer, 'consolidatePipelineRun', request, async (connection, run) => {
     requireNext(pipelineRunMachine, run.status, 'force_consolidate', { field: RUN });
-    if (run.expected_workers === 0) {
+    if (!isPlanned(run)) {
       throw new AppError('INVALID_INPUT', 'The run was never planned: start another run.', {
         field: RUN,
       });
+    }
+    if (run.expected_workers === 0 && run.run_type === 'full' && !force) {
+      throw new AppError(
+        'GUARDRAIL',
+        'The source had no records at all: start another run, or pass force: true to take out all its items.',
+        { field: ['input', 'force'] },
+      );
     }
     if (run.failed_workers > 0 && !force) {
       throw new AppError(
@@ -158,11 +165,18 @@ async function judgeAnew(connection: Connection, runId: string, forced: boolean)
 
 interface LockedRun {
   readonly status: PipelineRunStatus;
+  readonly run_type: PipelineRunType;
   readonly source_id: string;
   readonly exclusive: boolean;
   readonly expected_workers: number;
   readonly failed_workers: number;
+  readonly plan_began_at: Date | null;
   readonly prunedAt: Date | null;
+}
+
+/** A plan may have found nothing. Who drives a run by SQL says only how many partitions it has. */
+function isPlanned(run: LockedRun): boolean {
+  return run.expected_workers > 0 || run.plan_began_at !== null;
 }
 
 /** Takes the run's lock and does `work`, unless the key says that it was done. */
@@ -176,7 +190,8 @@ async function repeatOnce(
   const { runId } = request;
   await db.transaction(viewer.actor, async (connection) => {
     const { rows } = await connection.query<LockedRun>(
-      `SELECT status, source_id, exclusive, expected_workers, failed_workers, pruned_at AS "prunedAt"
+      `SELECT status, run_type, source_id, exclusive, expected_workers, failed_workers, plan_began_at,
+         pruned_at AS "prunedAt"
        FROM run_metadata WHERE run_id = $1 AND tenant_id = $2 FOR NO KEY UPDATE`,
       [isUuid(runId) ? runId : null, viewer.tenantId],
     );

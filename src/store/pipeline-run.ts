@@ -29,6 +29,7 @@ export interface PipelineRunRow {
   readonly recordsDeleted: number;
   readonly recordsKept: number;
   readonly keptReason: string | null;
+  readonly planBeganAt: Date | null;
   readonly watermarkBefore: Date | null;
   readonly watermarkAfter: Date | null;
   readonly actor: string;
@@ -54,7 +55,8 @@ const COLUMNS = `run.run_id AS id, run.tenant_id AS "tenantId", project_id AS "p
   part.processed + pruned_processed AS "recordsProcessed", part.duplicated + pruned_duplicated AS "recordsDuplicated",
   part.rejected + pruned_rejected + run.records_rejected AS "recordsRejected",
   part.missing + pruned_missing AS "recordsMissing", progress.reached,
-  watermark_before AS "watermarkBefore", watermark_after AS "watermarkAfter", actor, error, metadata,
+  plan_began_at AS "planBeganAt", watermark_before AS "watermarkBefore", watermark_after AS "watermarkAfter",
+  actor, error, metadata,
   last_seq AS "lastSeq", created_at AS "createdAt", created_at::text AS "createdKey",
   run.started_at AS "startedAt", finished_at AS "finishedAt",
   pruned_at AS "prunedAt", pruned_seq AS "prunedSeq"`;

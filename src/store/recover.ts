@@ -9,11 +9,26 @@ import { cancelReturned } from './settle.js';
 /** A target that loses its worker this often is given up: it may be what ends them. */
 export const MAX_LOST_LEASES = 5;
 
+/** What came of a run of which leases were taken back. */
+export interface RecoveredRun {
+  readonly runId: string;
+  /** Targets that had lost their workers too often. */
+  readonly givenUp: number;
+  /** How long the run took, when this brought it to its end. */
+  readonly runMs: number | null;
+}
+
 /** Takes back leases that expired, and at once those of `deadWorkerIds`; answers how many. */
-export async function recoverLeases(db: Database, deadWorkerIds: readonly string[]): Promise<number> {
+export async function recoverLeases(
+  db: Database,
+  deadWorkerIds: readonly string[],
+  tell: (run: RecoveredRun) => void = () => {},
+): Promise<number> {
   let recovered = 0;
   for (const runId of await listRunsToLookAt(db, deadWorkerIds)) {
-    recovered += await recoverRun(db, runId, deadWorkerIds);
+    const { returned, ...run } = await recoverRun(db, runId, deadWorkerIds);
+    if (returned > 0) tell(run);
+    recovered += returned;
   }
   if (deadWorkerIds.length > 0) recovered += await recoverRollBacks(db, deadWorkerIds);
   return recovered;
@@ -28,29 +43,43 @@ async function listRunsToLookAt(db: Database, deadWorkerIds: readonly string[]):
   return rows.map(({ id }) => id);
 }
 
-function recoverRun(db: Database, runId: string, deadWorkerIds: readonly string[]): Promise<number> {
+function recoverRun(
+  db: Database,
+  runId: string,
+  deadWorkerIds: readonly string[],
+): Promise<RecoveredRun & { readonly returned: number }> {
   return db.transaction('system', async (connection) => {
     const run = await lockRun(connection, runId);
     const returned = await returnTargets(connection, runId, deadWorkerIds);
-    await cancelReturned(connection, run, returned);
+    await cancelReturned(
+      connection,
+      run,
+      returned.map(({ id }) => id),
+    );
     await connection.query(
       `UPDATE rule_run SET lease_floor = CASE WHEN applying_count > 0 THEN
          (SELECT min(lease_until) FROM rule_target WHERE run_id = $1 AND status = 'APPLYING') END
        WHERE id = $1`,
       [runId],
     );
-    await concludeRun(connection, runId, 'the lease of its worker expired');
-    return returned.length;
+    const runMs = await concludeRun(connection, runId, 'the lease of its worker expired');
+    const givenUp = returned.filter(({ isGivenUp }) => isGivenUp).length;
+    return { runId, givenUp, runMs, returned: returned.length };
   });
+}
+
+interface ReturnedTarget {
+  readonly id: string;
+  readonly isGivenUp: boolean;
 }
 
 async function returnTargets(
   connection: Connection,
   runId: string,
   deadWorkerIds: readonly string[],
-): Promise<string[]> {
+): Promise<readonly ReturnedTarget[]> {
   // A run without a target in flight need not be searched for one.
-  const { rows } = await connection.query<{ id: string }>(
+  const { rows } = await connection.query<ReturnedTarget>(
     `UPDATE rule_target SET
        status = CASE WHEN lost_leases + 1 < $2 THEN 'QUEUED' ELSE 'FAILED' END,
        attempts = CASE WHEN lost_leases + 1 < $2 THEN attempts - 1 ELSE attempts END,
@@ -62,10 +91,10 @@ async function returnTargets(
        WHERE run.id = $1 AND run.applying_count > 0 AND target.status = 'APPLYING'
          AND (target.lease_until <= clock_timestamp() OR target.lease_owner = ANY($3))
        ORDER BY target.id FOR UPDATE OF target SKIP LOCKED))
-     RETURNING id::text AS id`,
+     RETURNING id::text AS id, status = 'FAILED' AS "isGivenUp"`,
     [runId, MAX_LOST_LEASES, deadWorkerIds],
   );
-  return rows.map(({ id }) => id);
+  return rows;
 }
 
 // Leases for setting back run out by themselves; those of the dead need not be waited for.

@@ -19,7 +19,8 @@ export interface UnseenRun extends UnseenReading {
 export async function readUnseenRun(db: Database, runId: string): Promise<UnseenRun> {
   const rows = await db.query<UnseenRun & { startedAt: string } & Record<string, unknown>>(
     `SELECT source_id AS "sourceId", tenant_id AS "tenantId", run_type AS "runType",
-       failed_workers AS "failedWorkers", forced, started_at::text AS "startedAt",
+       expected_workers AS "expectedWorkers", failed_workers AS "failedWorkers", forced,
+       started_at::text AS "startedAt",
        part.processed AS "recordsProcessed", part.missing AS "recordsMissing", part.duplicated AS "recordsDuplicated",
        part.lacking AS "recordsLacking", part."left" AS "recordsLeft",
        (SELECT count(*) FROM rejected_record WHERE run_id = run.run_id AND external_id IS NULL)::integer
@@ -34,7 +35,7 @@ export async function readUnseenRun(db: Database, runId: string): Promise<Unseen
          -- Where all ranges count the whole feed, what goes away leaves none for another.
          coalesce(sum((reading ->> 'left')::integer) FILTER (
            WHERE run.expected_workers > 1 AND coalesce(work_item_payload ->> 'counted', '') = ''), 0)::integer AS "left",
-         coalesce(sum(records_duplicated), 0)::integer AS duplicated
+         coalesce(sum(records_duplicated - coalesce((reading ->> 'listedTwice')::integer, 0)), 0)::integer AS duplicated
        FROM worker_runs WHERE run_id = run.run_id) part
      WHERE run_id = $1`,
     [runId],

@@ -87,15 +87,18 @@ export async function saveWebhookEndpoint(
   await db.transaction(viewer.actor, async (connection) => {
     const former = input.id === null ? null : await lockEndpoint(connection, viewer, input.id);
     if (former === null) await refuseTooManyEndpoints(connection, viewer);
-    const settings = nextSettings(input, former && openSettings(box, 'webhook_endpoint', former));
+    const stored = former && openSettings(box, 'webhook_endpoint', former);
+    const settings = nextSettings(input, stored);
     kinds.check('WEBHOOK', settings);
     const sealed = sealSettings(box, 'webhook_endpoint', id, settings, kinds.secretNames('WEBHOOK') ?? []);
     const config = { ...sealed.config, url: shownUrl(String(settings['url'])) };
     await writeEndpoint(connection, viewer, { ...input, ...sealed, config, id });
     await placeCursors(connection, viewer, id, input, former);
-    if (input.enabled !== null && input.enabled !== (former?.enabled ?? true)) {
-      await switchLocked(connection, id, input.enabled, viewer.actor);
-    }
+    const wasEnabled = former?.enabled ?? true;
+    const enabled = input.enabled ?? wasEnabled;
+    // Its failures are those of the address and the secret that it had.
+    const begins = enabled && stored !== null && isElsewhere(settings, stored);
+    if (begins || enabled !== wasEnabled) await switchLocked(connection, id, enabled, viewer.actor);
   });
   return requireEndpoint(db, viewer, id);
 }
@@ -183,6 +186,10 @@ function nextUrl(url: string, former: Settings | null): string {
   throw new AppError('INVALID_INPUT', 'url holds a mask where no such address is stored: give the address.', {
     field: ['input', 'url'],
   });
+}
+
+function isElsewhere(settings: Settings, stored: Settings): boolean {
+  return settings['url'] !== stored['url'] || settings['secret'] !== stored['secret'];
 }
 
 /** A new secret takes over, and the one before signs too for a while. */

@@ -151,6 +151,29 @@ describe('sinks', () => {
     expect((await ask('{ alertSinks { id } }')).data.alertSinks).toEqual([]);
   });
 
+  test('one that is disabled is not tried, and says why', async () => {
+    const saved = await ask(SAVE, { input: { ...input, name: 'off', enabled: false } });
+    const { id } = saved.data.saveAlertSink.alertSink;
+    const tried = await ask(
+      `mutation ($id: ID!) {
+        testAlertSink(input: { id: $id }) { alertSink { id } userErrors { code message field } }
+      }`,
+      { id },
+    );
+    expect(tried.data.testAlertSink).toEqual({
+      alertSink: null,
+      userErrors: [
+        {
+          code: 'INVALID_INPUT',
+          message: 'The sink off is disabled: enable it to try it.',
+          field: ['input', 'id'],
+        },
+      ],
+    });
+    expect(await app.db.query('SELECT 1 FROM alert_notice WHERE sink_id = $1', [id])).toEqual([]);
+    await app.db.query('DELETE FROM alert_sink WHERE id = $1', [id]);
+  });
+
   test.each([
     ['a kind that there is not', { ...input, kind: 'PIGEON' }],
     ['an address without TLS', { ...input, config: { url: 'http://example.com' } }],

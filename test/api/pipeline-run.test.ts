@@ -255,6 +255,22 @@ describe('consolidatePipelineRun', () => {
     expect(consolidatePipelineRun.pipelineRun).toMatchObject({ status: 'CONSOLIDATING' });
   });
 
+  test('needs force when the plan found nothing, and is refused when there was none', async () => {
+    const planless = await runIn('FAILED');
+    const refused = await ours.ask(ConsolidatePipelineRun, { runId: planless, force: true });
+    expect(refused.consolidatePipelineRun.userErrors).toMatchObject([{ code: 'INVALID_INPUT' }]);
+    expect((await readRun(ours, planless))!.allowedActions).toEqual([]);
+    const empty = await runIn('FAILED');
+    await api.db.query('UPDATE run_metadata SET plan_began_at = started_at WHERE run_id = $1', [empty]);
+    expect((await readRun(ours, empty))!.allowedActions).toEqual(['CONSOLIDATE']);
+    const asked = await ours.ask(ConsolidatePipelineRun, { runId: empty });
+    expect(asked.consolidatePipelineRun.userErrors).toMatchObject([
+      { code: 'GUARDRAIL', field: ['input', 'force'] },
+    ]);
+    const forced = await ours.ask(ConsolidatePipelineRun, { runId: empty, force: true });
+    expect(forced.consolidatePipelineRun.pipelineRun).toMatchObject({ status: 'CONSOLIDATING' });
+  });
+
   test.each(['CREATED', 'WORKERS_RUNNING', 'CONSOLIDATING', 'COMPLETED', 'CANCELLED'])(
     'is refused for a run that is %s, even by force',
     async (state) => {

@@ -63,6 +63,19 @@ describe('doctor', () => {
     await database.db.query('ALTER TABLE run_event ENABLE TRIGGER run_event_append_only');
   });
 
+  test('a target that was tried more often than its ledger tells ends it with 1', async () => {
+    const setAttempts = (attempts: number) =>
+      database.db.query('UPDATE rule_target SET attempts = $1 WHERE id = (SELECT min(id) FROM rule_target)', [
+        attempts,
+      ]);
+    await setAttempts(99);
+    const { code, stdout } = await run('doctor', '--quiet');
+    expect(code).toBe(1);
+    expect(stdout).toContain('BROKEN  ledger_status: ');
+    expect(stdout).toMatch(/is QUEUED after 99 attempts, its ledger says QUEUED after 0 attempts/);
+    await setAttempts(0);
+  });
+
   test('a warning alone fails only when asked to', async () => {
     await database.db.query(`UPDATE rule_run SET next_claim_at = now() - interval '1 hour'`);
     const relaxed = await run('doctor', '--quiet');

@@ -3,7 +3,7 @@ import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { inspect } from 'node:util';
-import { SMTPServer } from 'smtp-server';
+import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { EMAIL_SETTINGS, EmailSink } from '../../src/connectors/alert-sink/email.js';
@@ -146,22 +146,28 @@ describe('over HTTP', () => {
 });
 
 describe('by e-mail', () => {
-  const letters: { readonly from: string; readonly to: string[]; readonly text: string }[] = [];
+  const letters: {
+    readonly from: string;
+    readonly to: string[];
+    readonly text: string;
+    readonly isEncrypted: boolean;
+  }[] = [];
   let isBroken = false;
   /** What the server answers to an address; it takes those that are not here. */
   const refusals = new Map<string, number>();
-  const server = new SMTPServer({
+  const manners: SMTPServerOptions = {
+    // It would complain of its own certificate.
+    logger: false,
     onRcptTo: ({ address }, _session, done) => {
       const responseCode = refusals.get(address);
       done(responseCode === undefined ? null : Object.assign(new Error('not known here'), { responseCode }));
     },
     authOptional: true,
-    disabledCommands: ['STARTTLS'],
     onAuth: ({ username, password }, _session, done) =>
       done(username === 'ops' && password === 'right' ? null : new Error('wrong password'), {
         user: username,
       }),
-    onData: (stream, { envelope }, done) => {
+    onData: (stream, { envelope, secure }, done) => {
       const parts: Buffer[] = [];
       stream.on('data', (part: Buffer) => parts.push(part));
       stream.on('end', () => {
@@ -171,11 +177,13 @@ describe('by e-mail', () => {
           from: mailFrom ? mailFrom.address : '',
           to: rcptTo.map(({ address }) => address),
           text: Buffer.concat(parts).toString('utf8'),
+          isEncrypted: secure,
         });
         done();
       });
     },
-  });
+  };
+  const server = new SMTPServer({ ...manners, disabledCommands: ['STARTTLS'] });
   let settings: Record<string, unknown>;
 
   beforeAll(async () => {
@@ -347,6 +355,43 @@ describe('by e-mail', () => {
       stopping.abort();
       await failed;
       await allGone();
+    });
+  });
+
+  describe('to a server with a certificate that nobody vouches for', () => {
+    const offering = new SMTPServer(manners);
+    const insisting = new SMTPServer({ ...manners, secure: true });
+    const config = (to: SMTPServer, more: object = {}) => {
+      const { port } = to.server.address() as AddressInfo;
+      return { ...settings, port, secure: to === insisting, ...more };
+    };
+
+    beforeAll(async () => {
+      for (const each of [offering, insisting]) {
+        // A client that hangs up is what is tested.
+        each.on('error', () => {});
+        each.listen(0, '0.0.0.0');
+        await once(each.server, 'listening');
+      }
+    });
+    beforeEach(() => void (letters.length = 0));
+    afterAll(async () => {
+      for (const each of [offering, insisting]) await new Promise<void>((done) => each.close(done));
+    });
+
+    test('of this machine the letter goes, encrypted, with a password and without', async () => {
+      await openAlertSink('EMAIL', config(offering)).send(FIRED, NEVER);
+      await openAlertSink('EMAIL', config(offering, { user: 'ops', password: 'right' })).send(FIRED, NEVER);
+      await openAlertSink('EMAIL', config(insisting)).send(FIRED, NEVER);
+      expect(letters.map(({ isEncrypted }) => isEncrypted)).toEqual([true, true, true]);
+    });
+
+    test('of another it does not, and the reason says so', async () => {
+      for (const to of [offering, insisting]) {
+        const sending = openAlertSink('EMAIL', config(to, { host: '127.0.0.2' })).send(FIRED, NEVER);
+        await expect(sending).rejects.toThrow(/certificate/);
+      }
+      expect(letters).toEqual([]);
     });
   });
 

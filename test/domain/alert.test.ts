@@ -87,7 +87,13 @@ describe('an alert', () => {
 });
 
 test('a sink that does not answer is tried ever less often, and at least every quarter of an hour', () => {
-  const delays = Array.from({ length: 12 }, (_, index) => noticeDelaySeconds(index + 1));
+  const delays = Array.from({ length: 12 }, (_, index) => noticeDelaySeconds(index + 1, null));
   expect(delays.slice(0, 4)).toEqual([5, 10, 20, 40]);
   expect(Math.max(...delays)).toBe(900);
+});
+
+test('a sink that asks for patience is given it, up to a quarter of an hour', () => {
+  expect(noticeDelaySeconds(1, 120_000)).toBe(120);
+  expect(noticeDelaySeconds(6, 1_000)).toBe(160);
+  expect(noticeDelaySeconds(1, 86_400_000)).toBe(900);
 });

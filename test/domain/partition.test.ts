@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { delayOfNextDelivery, MAX_RETRY_AFTER_MS } from '../../src/domain/partition.js';
 import {
@@ -7,6 +8,7 @@ import {
   FIRST_READING,
   MAX_UNCOUNTED,
   positionOf,
+  lastOf,
   takePage,
 } from '../../src/domain/partition-reading.js';
 import { DEFAULT_RETRY_POLICY } from '../../src/domain/retry-policy.js';
@@ -40,7 +42,7 @@ describe('a source without end', () => {
     const reading = { ...FIRST_READING, goneBack: 5_000 };
     const back = { ...READING, position: -5_000, total: 60, reading };
     expect(findEndlessness({ ...back, lead: 100_000 })).toBeNull();
-    expect(findEndlessness({ ...back, lead: 0 })).toContain('shrinks faster');
+    expect(findEndlessness({ ...back, lead: 0 })).toContain('changes faster');
   });
 });
 
@@ -132,14 +134,83 @@ describe('a feed that shrinks', () => {
   );
 });
 
+describe('a feed that moves though it counts as many as before', () => {
+  const reading = { ...FIRST_READING, counted: 100, last: 'z' };
+  const place = { offset: 60, limit: 30, lead: 0, reading };
+  const page = { passed: 30, isLast: false, counted: 100, fingerprint: 'a', last: 'y' };
+  const moved = { ...page, hasGapBefore: true };
+
+  test('goes back by a page and a little, and knows of one at least that has left', () => {
+    const step = takePage(place, moved);
+    expect(step).toMatchObject({ kind: 'retreat', by: 32, reading: { left: 1, last: 'z', counted: 100 } });
+    expect(step).toMatchObject({ reason: 'the source has other records before position 60 than were read' });
+    // And by another, where that was not enough.
+    const again = takePage({ ...place, reading: step.reading }, moved);
+    expect(again).toMatchObject({ kind: 'retreat', by: 28, reading: { goneBack: 60 } });
+  });
+
+  test('and counts fewer besides goes back by the larger of both', () => {
+    expect(takePage(place, { ...moved, counted: 95 })).toMatchObject({ by: 40, reading: { left: 5 } });
+    expect(takePage(place, { ...moved, counted: 60 })).toMatchObject({ by: 55, reading: { left: 40 } });
+  });
+
+  test('remembers what a page that is kept ended with', () => {
+    expect(takePage(place, page)).toMatchObject({ kind: 'keep', reading: { last: 'y', lookback: 0 } });
+    expect(lastOf(['a', 'b'])).toBe('b');
+    for (const ids of [[], ['a', null], ['a', 'b', 'a']]) expect(lastOf(ids)).toBeNull();
+  });
+});
+
+/** A list that changes before every page: what comes is put somewhere behind, or before, what goes. */
+function readWhileItMoves(size: number, changes: readonly (readonly [number, number])[]) {
+  const feed = Array.from({ length: size }, (_, index) => `r${index}`);
+  const read = new Set<string>();
+  let [offset, reading, isLast] = [0, { ...FIRST_READING, counted: size as number | null }, false];
+  for (let calls = 0; !isLast; calls += 1) {
+    const [from, to] = changes[calls] ?? [size, size];
+    if (from < feed.length) {
+      feed.splice(from, 1);
+      feed.splice(to, 0, `new${calls}`);
+    }
+    const at = { offset, limit: 10, lead: 0, reading };
+    const position = positionOf(at);
+    const records = feed.slice(position, position + 10);
+    isLast = records.length < 10;
+    const before = feed[position - 1];
+    const hasGapBefore = before !== undefined && before !== reading.last && !read.has(before);
+    const page = { passed: records.length, isLast, counted: feed.length, fingerprint: null };
+    const step = takePage(at, { ...page, last: lastOf(records), hasGapBefore });
+    reading = step.reading as typeof reading;
+    if (step.kind === 'retreat') {
+      isLast = false;
+      continue;
+    }
+    for (const record of records) read.add(record);
+    offset += records.length;
+  }
+  return { feed, read };
+}
+
+test('one that goes and one that comes, wherever and between whichever pages, hide none that stays', () => {
+  const place = fc.nat({ max: 60 });
+  fc.assert(
+    fc.property(fc.array(fc.tuple(place, place), { maxLength: 30 }), (changes) => {
+      const { feed, read } = readWhileItMoves(60, changes);
+      expect(feed.filter((id) => id.startsWith('r') && !read.has(id))).toEqual([]);
+    }),
+  );
+});
+
 describe('the end of a partition', () => {
-  const end = { position: 100, duplicated: 0, total: 100, planned: 100, isFixed: false };
+  const end = { position: 100, duplicated: 0, listedTwice: 0, total: 100, planned: 100, isFixed: false };
 
   test.each([
     ['that gave everything', end, 0, 0],
     ['that gave more than was planned', { ...end, position: 130, total: 130 }, 0, 0],
     ['that counts nothing', { ...end, total: null, planned: null, duplicated: 50 }, 0, 0],
     ['that lacks a few', { ...end, duplicated: 10 }, 10, 10],
+    ['that has listed some twice', { ...end, duplicated: 50, listedTwice: 50 }, 0, 0],
+    ['that has listed some twice, and lacks a few', { ...end, duplicated: 50, listedTwice: 43 }, 7, 7],
     ['that lacks most of a few', { ...end, position: 5, duplicated: 4, total: 5, planned: 5 }, 4, 4],
     ['that grew before the reader', { ...end, position: 150, duplicated: 50, total: 150 }, 50, 0],
     ['that was not counted at first', { ...end, planned: null, duplicated: 5 }, 5, 5],

@@ -314,6 +314,26 @@ describe('a sink that fails', () => {
     },
   );
 
+  test.each([
+    [429, '120', 120],
+    [503, '86400', 900],
+    [429, '1', 5],
+  ])('by %i with Retry-After: %s is tried again after %i s', async (status, retryAfter, seconds) => {
+    receiver.answers.set('/busy', status);
+    receiver.headers = { 'retry-after': retryAfter };
+    await saveSink('/busy');
+    await fireBurst();
+    const [before] = await query('SELECT clock_timestamp() AS at');
+    await deliver();
+    const [row] = await query(
+      `SELECT extract(epoch FROM next_attempt_at - $1)::float8 AS least,
+         extract(epoch FROM next_attempt_at - clock_timestamp())::float8 AS most FROM alert_notice`,
+      [before!['at']],
+    );
+    expect(Number(row!['least'])).toBeGreaterThanOrEqual(seconds);
+    expect(Number(row!['most'])).toBeLessThanOrEqual(seconds);
+  });
+
   test('is tried soon after it is saved again, and what is in hand is not tried twice', async () => {
     receiver.answers.set('/typo', 404);
     const { id } = await saveSink('/typo');

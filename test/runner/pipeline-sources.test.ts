@@ -161,7 +161,7 @@ describe('a feed that shrinks while it is read', () => {
     feed.script = () => ({ items: recordsOf(30), total: feed.asked.length % 2 === 0 ? 100 : 10 });
     const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
     expect(run.status).toBe('FAILED');
-    expect(await errorsOf(run)).toEqual([expect.stringContaining('shrinks faster than it can be read')]);
+    expect(await errorsOf(run)).toEqual([expect.stringContaining('changes faster than it can be read')]);
   });
 });
 
@@ -180,6 +180,13 @@ describe('a source that never ends', () => {
     expect(await errorsOf(run)).toEqual([
       'the source repeats itself: the page is the same as the one before',
     ]);
+  });
+
+  test('records without ids, counted, the offset ignored', async () => {
+    feed.script = () => ({ items: Array(30).fill({ title: 'x' }), total: 60 });
+    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1, retry: { maxAttempts: 2 } } });
+    expect(run.status).toBe('FAILED');
+    expect(await errorsOf(run)).toEqual([expect.stringContaining('the source does not end')]);
   });
 
   test('no items under ever new cursors', async () => {
@@ -202,6 +209,13 @@ describe('what cannot be kept', () => {
     const run = await jsonRun();
     expect(run).toMatchObject({ status: 'COMPLETED', recordsProcessed: 3, recordsRejected: 1 });
     expect(new Set(run.items)).toEqual(idsOf(2));
+  });
+
+  test('of whole pages, for none has an id, is set aside', async () => {
+    feed.records = [...Array<never>(60).fill(null as never), ...recordsOf(10)];
+    const run = await jsonRun({ ...COUNTED, policy: { partitions: 1 } });
+    expect(run).toMatchObject({ status: 'COMPLETED', recordsProcessed: 70, recordsRejected: 60 });
+    expect(new Set(run.items)).toEqual(idsOf(10));
   });
 
   test('in a failure of the source is replaced', async () => {

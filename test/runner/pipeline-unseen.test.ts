@@ -155,6 +155,29 @@ test('more than half of many go only when a person insists', async () => {
   expect(await world.watermark(source)).not.toBeNull();
 });
 
+test('all of them go, where there is no record at all any more, only when a person insists', async () => {
+  const run = await secondRun(120, () => (feed.records = []));
+  expect(run).toMatchObject({ status: 'FAILED', error: expect.stringContaining('no records at all') });
+  const { id: runId } = run;
+  const consolidate = (force: boolean): Promise<unknown> =>
+    consolidatePipelineRun(world.db, world.viewer, { runId, force, idempotencyKey: null });
+  await expect(consolidate(false)).rejects.toMatchObject({ code: 'GUARDRAIL', field: ['input', 'force'] });
+  expect(await itemCount()).toBe(120);
+  const watermark = await world.watermark(source);
+  await consolidate(true);
+  await world.worker().drain();
+  await world.expectSound(runId);
+  expect(await world.find(runId)).toMatchObject({
+    status: 'COMPLETED',
+    recordsDeleted: 120,
+    recordsKept: 0,
+    keptReason: null,
+  });
+  expect(await itemCount()).toBe(0);
+  expect((await world.watermark(source))!.getTime()).toBeGreaterThanOrEqual(watermark!.getTime());
+  expect(await world.run(source, 'full')).toMatchObject({ status: 'COMPLETED', recordsProcessed: 0 });
+});
+
 describe('an item that leaves what is read while it is read', () => {
   /** A full run that is read by one worker, with what happens when its first partition is in. */
   async function rereadWith(partitions: number, change: (stock: StockChanges, stone: number) => void) {

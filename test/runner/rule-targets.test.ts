@@ -1,9 +1,11 @@
 // Rule targets as the runner works them: over real HTTP against the sandbox's shop, with real claims.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { RuleTargets } from '../../src/runner/rule-targets.js';
+import type { RecoveredRun } from '../../src/runner/observer.js';
 import type { Work } from '../../src/runner/work.js';
 import { startSandbox, type Sandbox } from '../../src/sandbox/server.js';
 import { registerChannel } from '../../src/store/channel.js';
+import { MAX_LOST_LEASES } from '../../src/store/recover.js';
 import { expectInvariants } from '../store/invariants.js';
 import { linesOf } from '../store/rows.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
@@ -163,6 +165,20 @@ describe('a call that hangs', () => {
     const lines = await linesOf(database.db, run.id);
     expect(lines.at(-1)).toMatchObject({ type: 'rule_target.late_result', actor: 'slow', level: 'WARN' });
     await expectInvariants(database.db, run.id);
+  });
+
+  test('that loses its worker once too often ends the run, and that is told like any other end', async () => {
+    const run = await makeQueuedRun(database.db, world.home, { targets: named('plain') });
+    const told: RecoveredRun[] = [];
+    const kind = makeKind({ observer: { onRecover: (recovered) => told.push(recovered) } });
+    for (let lost = 1; lost <= MAX_LOST_LEASES; lost += 1) {
+      await claimOf(kind, 'gone');
+      expect(await kind.recover(['gone'])).toBe(1);
+    }
+    expect(await runOf(database.db, run.id)).toMatchObject({ status: 'FAILED', failedCount: 1 });
+    const none = { kind: 'rule_target', runId: run.id, givenUp: 0, runMs: null };
+    const end = { ...none, givenUp: 1, runMs: expect.any(Number) as number };
+    expect(told).toEqual([none, none, none, none, end]);
   });
 
   test('keeps its lease for as long as it takes', async () => {

@@ -4,7 +4,7 @@ import { SecretBox } from '../../src/store/secret-box.js';
 import { switchWebhookEndpoint } from '../../src/store/webhook-endpoint.js';
 import { listWaitingRuns, replayWebhook } from '../../src/store/webhook-replay.js';
 import { until } from '../support/app.js';
-import { seqsOf, upTo, WebhookWorld } from './webhook-world.js';
+import { SECRET, seqsOf, upTo, WebhookWorld } from './webhook-world.js';
 
 let hooks: WebhookWorld;
 
@@ -146,6 +146,46 @@ describe('an endpoint that fails', () => {
     await hooks.deliver();
     expect(hooks.seqs('/hook', poison)).toEqual([1, 2, 2, 3]);
     expect(await listWaitingRuns(hooks.db, viewer, id, 10)).toEqual([]);
+  });
+});
+
+describe('an endpoint that fails and is saved again', () => {
+  let id: string;
+  let runId: string;
+  beforeEach(async () => {
+    ({ id } = await hooks.save('/typo'));
+    runId = await hooks.makeRun();
+    hooks.receiver.answers.set('/typo', 404);
+    await hooks.deliver();
+    expect(await waitMs('/typo')).toBeGreaterThan(60_000);
+    hooks.receiver.received.length = 0;
+  });
+
+  test('is tried at once after it is saved with another address', async () => {
+    const url = hooks.receiver.url('/right');
+    expect(await hooks.save('/typo', { id, url })).toMatchObject({ failures: 0, failingSince: null });
+    await hooks.deliver();
+    expect(hooks.seqs('/right', runId)).toEqual([1, 2]);
+  });
+
+  test('is tried at once after it is saved with another secret', async () => {
+    hooks.receiver.answers.delete('/typo');
+    await hooks.save('/typo', { id, secret: `${SECRET}-and-another` });
+    await hooks.deliver();
+    expect(hooks.seqs('/typo', runId)).toEqual([1, 2]);
+  });
+
+  test('waits where it was when nothing of that was changed, or it is off', async () => {
+    expect(await hooks.save('/typo', { id, secret: null, batchSize: 7 })).toMatchObject({ failures: 1 });
+    await hooks.deliver();
+    const url = hooks.receiver.url('/right');
+    expect(await hooks.save('/typo', { id, url, enabled: false })).toMatchObject({ enabled: false });
+    expect(await hooks.save('/typo', { id, url: hooks.receiver.url('/off') })).toMatchObject({
+      enabled: false,
+      failures: 1,
+    });
+    await hooks.deliver();
+    expect(hooks.receiver.received).toEqual([]);
   });
 });
 

@@ -324,6 +324,8 @@ describe('what this process did', () => {
       runMs: null,
     });
     runner.onSettle({ kind: 'rule_target', ms: 6, events: { succeed: 2 }, runMs: 1500 });
+    runner.onRecover({ givenUp: 3, runMs: 500 });
+    runner.onRecover({ givenUp: 0, runMs: null });
     runner.onSettle({ kind: 'partition', ms: 6, events: { complete: 1 }, runMs: 5 });
     runner.onWork('rule_target', 'failure', 20);
     runner.onThrottle(3);
@@ -332,12 +334,13 @@ describe('what this process did', () => {
       await metrics.render({ sockets: 2, subscriptions: 5, deliveries: 40, executions: 4 }),
     );
     expect(Object.fromEntries(samples)).toMatchObject({
-      rules_apply_count: 12,
+      rules_apply_count: 15,
       rules_target_retries: 2,
       rules_429_count: 3,
-      rules_apply_duration_ms_count: 1,
-      rules_apply_duration_ms_sum: 1500,
+      rules_apply_duration_ms_count: 2,
+      rules_apply_duration_ms_sum: 2000,
       'runledger_target_outcomes_total{event="succeed"}': 9,
+      'runledger_target_outcomes_total{event="exhaust"}': 4,
       'runledger_claim_seconds_count{kind="rule_target"}': 1,
       'runledger_settle_seconds_count{kind="rule_target"}': 2,
       'runledger_work_seconds_count{kind="rule_target",result="failure"}': 1,

@@ -10,7 +10,7 @@ import {
   type Claim,
 } from '../../src/store/claim.js';
 import { releaseTargets, settleIfClaimed } from '../../src/store/settle.js';
-import { MAX_LOST_LEASES, recoverLeases } from '../../src/store/recover.js';
+import { MAX_LOST_LEASES, recoverLeases, type RecoveredRun } from '../../src/store/recover.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { expectInvariants } from './invariants.js';
@@ -200,9 +200,13 @@ test('a lost lease costs no attempt, but a target that loses it again and again 
   for (let lost = 1; lost <= MAX_LOST_LEASES; lost += 1) {
     await mustClaim(id, 1);
     await expireLeases(id);
-    expect(await recoverLeases(database.db, [])).toBe(1);
+    const told: RecoveredRun[] = [];
+    expect(await recoverLeases(database.db, [], (run) => told.push(run))).toBe(1);
     const [row] = await rowsOf(id);
     expect(row).toMatchObject({ lost_leases: lost, error_code: 'LEASE_EXPIRED' });
+    const isLast = lost === MAX_LOST_LEASES;
+    const runMs = isLast ? (expect.any(Number) as number) : null;
+    expect(told).toEqual([{ runId: id, givenUp: isLast ? 1 : 0, runMs }]);
     expect(row).toMatchObject(
       lost < MAX_LOST_LEASES ? { status: 'QUEUED', attempts: 0 } : { status: 'FAILED', attempts: 1 },
     );

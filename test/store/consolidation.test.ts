@@ -5,6 +5,7 @@ import { CONSOLIDATION_BATCH, CONSOLIDATION_BYTES } from '../../src/domain/pipel
 import { completeIfDone } from '../../src/store/completion.js';
 import {
   consolidateBatch,
+  findConsolidatingRuns,
   retryConsolidation,
   type ConsolidatingRun,
   type MappedBatch,
@@ -196,10 +197,15 @@ describe('what an earlier run left waiting', () => {
 });
 
 describe('a run that breaks', () => {
+  const broken = { workerId: 'w1', message: 'it broke', delayMs: 0 };
+  const current = async (): Promise<ConsolidatingRun> =>
+    (await findConsolidatingRuns(world.db, [])).find(({ runId }) => runId === run.runId)!;
+  const breakOnce = async (): Promise<void> =>
+    retryConsolidation(world.db, { run: await current(), ...broken });
+
   test('is tried three times, then fails; the watermark stays, and it can be repeated', async () => {
-    const retry = { runId: run.runId, workerId: 'w1', message: 'it broke', delayMs: 0 };
     for (const status of ['CONSOLIDATING', 'CONSOLIDATING', 'FAILED']) {
-      await retryConsolidation(world.db, retry);
+      await breakOnce();
       expect(await world.find(run.runId)).toMatchObject({ status, error: 'it broke' });
     }
     expect(await world.watermark(feed)).toBeNull();
@@ -213,14 +219,27 @@ describe('a run that breaks', () => {
   });
 
   test('is not given up for breaks that were overcome', async () => {
-    const retry = { runId: run.runId, workerId: 'w1', message: 'it broke', delayMs: 0 };
     for (let round = 0; round < 3; round += 1) {
-      await retryConsolidation(world.db, retry);
-      await retryConsolidation(world.db, retry);
+      await breakOnce();
+      await breakOnce();
       await addRaw(1, round);
       await batch();
     }
     expect(await world.find(run.runId)).toMatchObject({ status: 'CONSOLIDATING' });
+  });
+});
+
+describe('batches side by side', () => {
+  test('that break together are one break, after which all of them wait', async () => {
+    const retry = { run, workerId: 'w1', message: 'it broke', delayMs: 60_000 };
+    await Promise.all(Array.from({ length: 4 }, () => retryConsolidation(world.db, retry)));
+    const [row] = await world.db.query('SELECT status, attempts FROM run_metadata WHERE run_id = $1', [
+      run.runId,
+    ]);
+    expect(row).toEqual({ status: 'CONSOLIDATING', attempts: 1 });
+    const types = (await world.lines(run.runId)).map(({ type }) => type);
+    expect(types.filter((type) => type === 'pipeline_run.retry_consolidation')).toHaveLength(1);
+    expect(await findConsolidatingRuns(world.db, [])).toEqual([]);
   });
 });
 

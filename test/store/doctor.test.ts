@@ -222,6 +222,16 @@ const RULE: Damage[] = [
     sql: `UPDATE rule_run SET status = 'CANCELLED', finished_at = now() WHERE id = $1`,
   },
   {
+    invariant: 'ledger_status',
+    what: 'has a target that was tried more often than its lines say',
+    sql: `UPDATE rule_target SET attempts = 3 WHERE run_id = $1 AND status = 'APPLIED'`,
+  },
+  {
+    invariant: 'ledger_status',
+    what: 'has a target that was tried without a line',
+    sql: `UPDATE rule_target SET attempts = 1 WHERE run_id = $1 AND status = 'QUEUED' AND attempts = 0`,
+  },
+  {
     invariant: 'ledger_spans',
     what: 'has lines that no history shows',
     sql: `UPDATE run_event_span SET last_seq = last_seq - 1 WHERE run_id = $1`,
@@ -331,6 +341,20 @@ describe('a broken invariant', () => {
 
   test.each(RULE)('$invariant: a rule run $what', async (damage) => {
     await expectFound(damage, await makeBusyRun());
+  });
+
+  test('is found by older lines too, which have it all in their payload', async () => {
+    const runId = await makeBusyRun();
+    await writeUnguarded(
+      `UPDATE run_event SET payload = event_payload(run_event), from_state = NULL, to_state = NULL, external_id = NULL,
+         attempt = NULL
+       WHERE run_id = $1 AND to_state IS NOT NULL`,
+      [runId],
+    );
+    await expectFound(
+      RULE.find(({ what }) => what.includes('more often than its lines'))!,
+      runId,
+    );
   });
 
   test.each(PIPELINE)('$invariant: a pipeline run $what', async (damage) => {

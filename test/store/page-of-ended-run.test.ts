@@ -40,7 +40,7 @@ test('one that is to be delivered again', async () => {
 });
 
 test('one that goes back', async () => {
-  expect(await retreat(world.db, claim, { by: 1, reading: FIRST_READING })).toBe(false);
+  expect(await retreat(world.db, claim, { by: 1, reading: FIRST_READING, reason: 'no' })).toBe(false);
   await expectLetGo();
 });
 

@@ -1,8 +1,9 @@
 // What a page writes over what was there: the newer of two readings stays, by a clock that may be put back.
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Connection } from '../../src/store/db.js';
 import { newId } from '../../src/store/id.js';
-import { noteSeen, writeRawItems } from '../../src/store/raw-item.js';
+import { noteSeen, noteTwice, wasRead, writeRawItems } from '../../src/store/raw-item.js';
+import { writeRejected } from '../../src/store/rejected-record.js';
 import { FeedWorld } from '../support/feed-world.js';
 import { untilBlocked } from './locks.js';
 
@@ -17,17 +18,17 @@ afterAll(() => world.drop());
 
 const HOUR = 3_600_000;
 
-/** What two pages of one run count that write the same records at once; `first` is the one that is written first. */
-async function meet(first: readonly string[], second: readonly string[]): Promise<number[]> {
+/** What two pages of one run say comes again that write the same records at once; `first` is the one that is written first. */
+async function meet(first: readonly string[], second: readonly string[]): Promise<string[][]> {
   const runId = newId();
   const claimedAt = new Date().toISOString();
-  const page = (connection: Connection, ids: readonly string[]): Promise<number> =>
+  const page = (connection: Connection, ids: readonly string[]): Promise<string[]> =>
     writeRawItems(
       connection,
-      { runId, sourceId, claimedAt },
+      { runId, sourceId, claimedAt, since: null },
       ids.map((externalId) => ({ externalId, json: '{}' })),
     );
-  let late!: Promise<number>;
+  let late!: Promise<string[]>;
   const early = await world.db.transaction('test', async (connection) => {
     const twice = await page(connection, first);
     late = world.db.transaction('test', (other) => page(other, second));
@@ -41,6 +42,7 @@ async function meet(first: readonly string[], second: readonly string[]): Promis
 const reading = (hours: number) => ({
   runId: newId(),
   sourceId,
+  since: null,
   claimedAt: new Date(Date.now() + hours * HOUR).toISOString(),
 });
 
@@ -60,9 +62,45 @@ async function find(id: string): Promise<{ payload: string; hours: number; waiti
 }
 
 test('a record that comes with two pages of a run at once comes twice', async () => {
-  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4'])).toEqual([0, 2]);
+  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4'])).toEqual([[], ['m-2', 'm-3']]);
   // They were there before, from another run.
-  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4', 'm-5'])).toEqual([0, 2]);
+  expect(await meet(['m-1', 'm-2', 'm-3'], ['m-2', 'm-3', 'm-4', 'm-5'])).toEqual([[], ['m-2', 'm-3']]);
+});
+
+describe('a record that comes twice', () => {
+  /** A run that reads the pages, or of them what changed; answers how many were known to be listed twice. */
+  async function listedIn(pages: readonly (readonly string[])[], since: Date | null = null): Promise<number> {
+    const run = { ...reading(0), since };
+    let listed = 0;
+    for (const ids of pages) {
+      await world.db.transaction('test', async (connection) => {
+        const records = ids.map((externalId) => ({ externalId, json: '{}' }));
+        listed += await noteTwice(connection, run, await writeRawItems(connection, run, records));
+      });
+    }
+    return listed;
+  }
+  const changed = new Date();
+
+  test('is listed twice when it came twice before, on one page or on two', async () => {
+    expect(await listedIn([['t-1', 't-2', 't-1'], ['t-2']])).toBe(0);
+    expect(await listedIn([['t-1', 't-2'], ['t-2', 't-1', 't-3'], ['t-3']])).toBe(2);
+    expect(await listedIn([['t-3', 't-3', 't-4']])).toBe(1);
+  });
+
+  test('is not when it came once in between', async () => {
+    for (const expected of [0, 0]) {
+      expect(await listedIn([['u-1', 'u-1']])).toBe(expected);
+      expect(await listedIn([['u-1']])).toBe(0);
+    }
+  });
+
+  test('is also when of its two entries one had changed in between', async () => {
+    await listedIn([['v-1', 'v-1']]);
+    expect(await listedIn([['v-1']], changed)).toBe(0);
+    expect(await listedIn([['v-1', 'v-1']], changed)).toBe(1);
+    expect(await listedIn([['v-1', 'v-1']])).toBe(1);
+  });
 });
 
 test('an older page does not undo a newer one', async () => {
@@ -91,4 +129,19 @@ test('so is the time at which it was seen, and nobody’s else', async () => {
   expect([(await find('c')).hours, (await find('d')).hours]).toEqual([-2, -1]);
   await see(0);
   expect([(await find('c')).hours, (await find('d')).hours]).toEqual([0, 0]);
+});
+
+test('a record was read by the run that kept it or set it aside, and by no other', async () => {
+  const { id: runId } = await world.start({ sourceId });
+  const own = { ...reading(0), runId };
+  await world.db.transaction('test', async (connection) => {
+    await writeRawItems(connection, own, [{ externalId: 'kept', json: '{}' }]);
+    const rejected = [{ externalId: 'aside', json: '{}', reason: 'no' }];
+    await writeRejected(connection, { runId, tenantId: 'default' }, 'partition-0', rejected);
+  });
+  const ids = ['kept', 'aside', 'never'];
+  const readBy = (run: { runId: string; sourceId: string }): Promise<boolean[]> =>
+    Promise.all(ids.map((id) => wasRead(world.db, run, id)));
+  expect(await readBy(own)).toEqual([true, true, false]);
+  expect(await readBy(reading(0))).toEqual([false, false, false]);
 });

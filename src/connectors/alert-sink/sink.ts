@@ -58,9 +58,17 @@ const PATIENT_STATUSES: ReadonlySet<number> = new Set([401, 403, 404, 408, 425, 
 /** Whether a sink has said that it will never take it. */
 export function isRefusedForGood(error: unknown): boolean {
   if (error instanceof NotTaken) return error.facts.isFinal;
-  if (!(error instanceof AppError)) return false;
-  const { status = 0 } = (error.details ?? {}) as Partial<RefusedPost>;
+  const { status = 0 } = answerIn(error);
   return status >= 400 && status < 500 && !PATIENT_STATUSES.has(status);
+}
+
+/** How much patience a sink has asked for, when it has. */
+export function retryAfterOf(error: unknown): number | null {
+  return answerIn(error).retryAfterMs ?? null;
+}
+
+function answerIn(error: unknown): Partial<RefusedPost> {
+  return error instanceof AppError ? (error.details ?? {}) : {};
 }
 
 /** "[FIRED] Low success rate: …", as a subject line or a chat message. */

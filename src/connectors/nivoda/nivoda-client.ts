@@ -2,7 +2,14 @@
 // more when the supplier does not accept it any longer. An answer is the checked data; all else is a fault.
 
 import { z } from 'zod';
-import { callForJson, permanent, SourceFault, transient, type JsonAnswer } from '../source-call.js';
+import {
+  AccessRefused,
+  callForJson,
+  permanent,
+  transient,
+  type JsonAnswer,
+  type SourceFault,
+} from '../source-call.js';
 import type { NivodaSettings } from './config.js';
 import { AUTHENTICATE, AUTHENTICATED } from './operations.js';
 
@@ -35,7 +42,7 @@ export class NivodaClient {
     try {
       return await this.#send(document, { ...variables, token: await token }, answer, signal);
     } catch (error) {
-      if (!(error instanceof TokenRefused)) throw error;
+      if (!(error instanceof AccessRefused)) throw error;
       if (this.#token === token) this.#token = null;
     }
     const renewed = await this.#currentToken(signal);
@@ -71,8 +78,8 @@ export class NivodaClient {
   }
 }
 
-/** Not a fault yet: a fresh token may be accepted. */
-class TokenRefused extends SourceFault {}
+/** What is asked stays as it is, and with it these: all others may pass. */
+const LASTING = new Set(['GRAPHQL_PARSE_FAILED', 'GRAPHQL_VALIDATION_FAILED', 'BAD_USER_INPUT', 'FORBIDDEN']);
 
 function read<T>({ json }: JsonAnswer, shape: z.ZodType<T>): T {
   const body = BODY.safeParse(json);
@@ -86,8 +93,7 @@ function read<T>({ json }: JsonAnswer, shape: z.ZodType<T>): T {
 
 function faultOf(errors: z.infer<typeof ERRORS>): SourceFault {
   const message = `the source refused: ${errors.map((error) => error.message).join('; ')}`;
-  const codes = new Set(errors.map((error) => error.extensions?.code));
-  if (codes.has('UNAUTHENTICATED')) return new TokenRefused({ kind: 'permanent', message });
-  if (codes.has('INTERNAL_SERVER_ERROR') || codes.has('THROTTLED')) return transient(message);
-  return permanent(message);
+  const codes = errors.map((error) => error.extensions?.code ?? '');
+  if (codes.includes('UNAUTHENTICATED')) return new AccessRefused(message);
+  return codes.some((code) => LASTING.has(code)) ? permanent(message) : transient(message);
 }

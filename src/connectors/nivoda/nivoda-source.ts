@@ -55,7 +55,8 @@ export class NivodaSource implements Source {
   ): Promise<Page | SourceFailure> {
     return outcomeOf(signal, async () => {
       const query = toQuery(toPriceRange(range), since);
-      const { data } = await this.#client.call(PAGE, { query, offset, limit }, PAGED, signal);
+      const place = { query, offset, limit, before: Math.max(0, offset - 1), hasBefore: offset > 0 };
+      const { data } = await this.#client.call(PAGE, place, PAGED, signal);
       const { items } = data.as.diamonds_by_query;
       if (items.length > limit) throw permanent(`the source gave ${items.length} records for ${limit}`);
       const records = items.map((item) => readRecord(item, stoneIdOf(item)));
@@ -69,6 +70,7 @@ export class NivodaSource implements Source {
         totalRecords: count,
         counted: count,
         fingerprint: fingerprintOf(records),
+        before: idBefore(data.as.before?.items ?? []),
       };
     });
   }
@@ -78,6 +80,11 @@ export class NivodaSource implements Source {
   }
 
   close(): void {}
+}
+
+function idBefore(items: readonly unknown[]): string | null {
+  const [item] = items;
+  return items.length === 1 ? readRecord(item, stoneIdOf(item)).externalId : null;
 }
 
 function toPriceRange(range: unknown): PriceRange {

@@ -12,8 +12,11 @@ export const COUNT = `query CountStones($token: String!, $query: DiamondQuery!) 
 }`;
 
 // Counted in the same call, so that page and count are of one moment. By the time of creation: an order by
-// price or time of change would move records between pages while they are read.
-export const PAGE = `query ReadStones($token: String!, $query: DiamondQuery!, $offset: Int!, $limit: Int!) {
+// price or time of change would move records between pages while they are read. So is the stone before the page, by
+// which one sees that the list has moved; as a field of its own, lest a longer page than was asked for be refused.
+export const PAGE = `query ReadStones(
+  $token: String!, $query: DiamondQuery!, $offset: Int!, $limit: Int!, $before: Int!, $hasBefore: Boolean!
+) {
   as(token: $token) {
     diamonds_by_query_count(query: $query)
     diamonds_by_query(query: $query, offset: $offset, limit: $limit, order: { type: createdAt, direction: ASC }) {
@@ -24,6 +27,11 @@ export const PAGE = `query ReadStones($token: String!, $query: DiamondQuery!, $o
           certificate { id lab shape certNumber cut carats color clarity polish symmetry }
         }
       }
+    }
+    before: diamonds_by_query(
+      query: $query, offset: $before, limit: 1, order: { type: createdAt, direction: ASC }
+    ) @include(if: $hasBefore) {
+      items { diamond { id } }
     }
   }
 }`;
@@ -38,6 +46,11 @@ export const PAGED = z.object({
   as: z.object({
     diamonds_by_query_count: z.int().min(0),
     diamonds_by_query: z.object({ items: z.array(z.unknown()) }),
+    // A page without it is a page all the same.
+    before: z
+      .object({ items: z.array(z.unknown()) })
+      .nullish()
+      .catch(null),
   }),
 });
 

@@ -86,6 +86,7 @@ function faultsAt(feed: FeedRequest, query: StockQuery, { offset, limit }: PageA
 }
 
 function rootOf(feed: FeedRequest) {
+  let lists = 0;
   return {
     authenticate: {
       username_and_password: ({ username, password }: { username: string; password: string }) => {
@@ -100,14 +101,17 @@ function rootOf(feed: FeedRequest) {
       return {
         diamonds_by_query_count: ({ query }: { query: DiamondQuery }) =>
           feed.stock.count(toStockQuery(query)),
-        diamonds_by_query: (args: PageArgs) => ({ items: pageOf(feed, args) }),
+        diamonds_by_query: (args: PageArgs) => ({ items: pageOf(feed, args, (lists += 1) === 1) }),
       };
     },
   };
 }
 
-function pageOf(feed: FeedRequest, args: PageArgs): unknown[] {
-  if (args.limit > MAX_PAGE) throw new GraphQLError(`limit is at most ${MAX_PAGE}`);
+// However many lists a call asks for, the feed loses one record with it, of the first.
+function pageOf(feed: FeedRequest, args: PageArgs, isFirst: boolean): unknown[] {
+  if (args.limit > MAX_PAGE) {
+    throw new GraphQLError(`limit is at most ${MAX_PAGE}`, { extensions: { code: 'BAD_USER_INPUT' } });
+  }
   const query = toStockQuery(args.query);
   const faults = faultsAt(feed, query, args);
   const { offset, limit } = args;
@@ -118,7 +122,7 @@ function pageOf(feed: FeedRequest, args: PageArgs): unknown[] {
     while (indices.length < limit) indices.push(feed.records.size + offset + indices.length);
   }
   const items = indices.map((index) => feed.stock.item(index));
-  if (faults.some(({ name }) => name === 'shift') && indices[0] !== undefined) {
+  if (isFirst && faults.some(({ name }) => name === 'shift') && indices[0] !== undefined) {
     feed.changes.remove(indices[0], Date.now());
   }
   return spoil(faults, items, offset);

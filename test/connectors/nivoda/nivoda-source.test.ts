@@ -61,6 +61,42 @@ test('the last page is the short one, or an empty one when the range ends with a
   expect(pages[0]!.totalRecords).toBe(60);
 });
 
+describe('the record before a page', () => {
+  test('comes with every page but the first', async () => {
+    const { name, source } = openFeed({ size: 90 });
+    const before = async (offset: number): Promise<unknown> => {
+      const page = await source.fetchPage({ ...FIRST_PAGE, offset }, never);
+      expect(page).toMatchObject({ kind: 'page', passed: Math.min(30, 90 - offset) });
+      return page.kind === 'page' && page.before;
+    };
+    expect(await before(0)).toBeNull();
+    expect(await before(30)).toBe(stoneId(29));
+    expect(await before(90)).toBe(stoneId(89));
+    sandbox.feedChanges(name).remove(3, Date.now());
+    expect(await before(30)).toBe(stoneId(30));
+  });
+
+  test.each([
+    ['none', {}],
+    ['an empty one', { before: { items: [] } }],
+    ['more than one', { before: { items: [{ diamond: { id: 'a' } }, { diamond: { id: 'b' } }] } }],
+    ['one without an id', { before: { items: [null] } }],
+    ['something else', { before: 'what?' }],
+  ])('is not known from a supplier that gives %s; the page is one all the same', async (_, answer) => {
+    const as = { diamonds_by_query_count: 31, diamonds_by_query: { items: [{ diamond: { id: 'c' } }] } };
+    const authenticate = { username_and_password: { token: 't' } };
+    const server = createServer((_request, response) => {
+      response.end(JSON.stringify({ data: { authenticate, as: { ...as, ...answer } } }));
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const source = open('nivoda', { ...sandbox.feedConfig('x'), endpoint });
+    const page = await source.fetchPage({ ...FIRST_PAGE, offset: 30 }, never);
+    server.close();
+    expect(page).toMatchObject({ kind: 'page', passed: 1, isLast: true, before: null });
+  });
+});
+
 test('an incremental plan counts and reads only what changed', async () => {
   const { name, source } = openFeed({ size: 300 });
   const since = new Date();
@@ -70,31 +106,47 @@ test('an incremental plan counts and reads only what changed', async () => {
   expect(await readIds(source, since)).toEqual([stoneId(7)]);
 });
 
+interface Refusal {
+  readonly status: number;
+  readonly body?: object;
+}
+
+/** Reads a feed behind a server that refuses the calls that it is told to, by their numbers; answers those calls too. */
+async function behind<T>(
+  size: number,
+  refuse: (call: number) => Refusal | null,
+  read: (source: Source) => Promise<T>,
+): Promise<{ readonly outcome: T; readonly calls: number }> {
+  let calls = 0;
+  const server = createServer((request, response) => {
+    calls += 1;
+    const refusal = refuse(calls);
+    if (refusal) return void response.writeHead(refusal.status).end(JSON.stringify(refusal.body ?? {}));
+    const target = sandbox.feedConfig(`behind-${size}`, { size }).endpoint;
+    void (async () => {
+      const body = Buffer.concat(await request.toArray());
+      const answer = await fetch(target, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body,
+      });
+      response.end(await answer.text());
+    })();
+  });
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const policy = { retry: { baseMs: 1 } };
+  const outcome = await read(open('nivoda', { ...sandbox.feedConfig('x'), endpoint, policy }));
+  server.close();
+  return { outcome, calls };
+}
+
 describe('a plan of many counts', () => {
   /** The feed behind a server that is down for the calls whose numbers are given. */
   async function behindFaults(size: number, down: (call: number) => boolean) {
-    let calls = 0;
-    const server = createServer((request, response) => {
-      calls += 1;
-      if (down(calls)) return void response.writeHead(503).end();
-      const target = sandbox.feedConfig(`behind-${size}`, { size }).endpoint;
-      void (async () => {
-        const body = Buffer.concat(await request.toArray());
-        const answer = await fetch(target, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json' },
-          body,
-        });
-        response.end(await answer.text());
-      })();
-    });
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
-    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-    const policy = { retry: { baseMs: 1 } };
-    const source = open('nivoda', { ...sandbox.feedConfig('x'), endpoint, policy });
-    const plan = await source.plan(null, never);
-    server.close();
-    return { plan, calls };
+    const refuse = (call: number): Refusal | null => (down(call) ? { status: 503 } : null);
+    const { outcome, calls } = await behind(size, refuse, (source) => source.plan(null, never));
+    return { plan: outcome, calls };
   }
 
   test('goes on where one of them fails and then passes', async () => {
@@ -183,6 +235,58 @@ describe('failures', () => {
       kind: 'transient',
       message: expect.stringContaining('100 ms'),
     });
+  });
+
+  /** A second page whose calls are refused so many times, read once and then again; its first one was read before. */
+  function secondPage(refusal: Refusal, times = 1) {
+    const page = { ...FIRST_PAGE, offset: 30 };
+    return behind(
+      100,
+      (call) => (call > 2 && call <= 2 + times ? refusal : null),
+      async (source) => {
+        await source.fetchPage(FIRST_PAGE, never);
+        return [await source.fetchPage(page, never), await source.fetchPage(page, never)] as const;
+      },
+    );
+  }
+
+  const refusedWith = (code?: string): Refusal => ({
+    status: 200,
+    body: { errors: [{ message: 'no', ...(code === undefined ? {} : { extensions: { code } }) }] },
+  });
+
+  test.each([undefined, 'TIMEOUT', 'INTERNAL_SERVER_ERROR', 'THROTTLED'])(
+    'an error of GraphQL whose code is %s may pass',
+    async (code) => {
+      const { outcome } = await secondPage(refusedWith(code));
+      expect(outcome).toMatchObject([
+        { kind: 'transient', message: 'the source refused: no' },
+        { kind: 'page', passed: 30 },
+      ]);
+    },
+  );
+
+  test.each(['GRAPHQL_PARSE_FAILED', 'GRAPHQL_VALIDATION_FAILED', 'BAD_USER_INPUT', 'FORBIDDEN'])(
+    'an error of GraphQL whose code is %s does not pass',
+    async (code) => {
+      const { outcome } = await secondPage(refusedWith(code));
+      expect(outcome[0]).toEqual({ kind: 'permanent', message: 'the source refused: no' });
+    },
+  );
+
+  test.each([
+    ['HTTP 401', { status: 401 }],
+    ['UNAUTHENTICATED', refusedWith('UNAUTHENTICATED')],
+  ])('a token that has expired, as %s says, is renewed', async (_, refusal) => {
+    const { outcome, calls } = await secondPage(refusal);
+    expect(outcome).toMatchObject([{ kind: 'page' }, { kind: 'page' }]);
+    // A login and a page; the one that was refused, a login, and the two.
+    expect(calls).toBe(2 + 2 + 2);
+  });
+
+  test('HTTP 401 to a fresh token, too, does not pass', async () => {
+    const { outcome } = await secondPage({ status: 401 }, 4);
+    expect(outcome[0]).toEqual({ kind: 'permanent', message: 'the source answered HTTP 401' });
   });
 
   test('a wrong password does not pass', async () => {
