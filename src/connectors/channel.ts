@@ -62,10 +62,16 @@ export interface Channel {
   /**
    * Sets prices. Yields outcomes as the channel's answers come in, so that one slow call does not hold
    * back what is already known; every item gets exactly one outcome before the iteration ends. It never
-   * throws for a failure of the channel: that is an outcome. When `signal` aborts, the calls under way
-   * are cut and the iteration ends; an item without an outcome then is simply not known to be applied.
+   * throws for a failure of the channel: that is an outcome. When `enough` aborts, no further call is made:
+   * those under way end and give their outcomes, and an item without one was not sent. When `signal` aborts,
+   * the calls under way are cut and the iteration ends; an item without an outcome then is simply not known to
+   * be applied.
    */
-  applyPrices(batch: readonly PriceChange[], signal: AbortSignal): AsyncIterable<readonly ItemOutcome[]>;
+  applyPrices(
+    batch: readonly PriceChange[],
+    signal: AbortSignal,
+    enough?: AbortSignal,
+  ): AsyncIterable<readonly ItemOutcome[]>;
 
   /** Reads prices in bulk, in minor units of `currency`. It rejects only when `signal` aborts. */
   fetchPrices(externalIds: readonly string[], currency: string, signal: AbortSignal): Promise<Readings>;

@@ -8,30 +8,39 @@ import type { Claim, ClaimedTarget } from '../store/claim.js';
 import { observeCall } from './observed-call.js';
 import type { RunnerObserver } from './observer.js';
 
+/** What ends a batch early, as the port to the channel has it. */
+export interface CallSignals {
+  readonly signal: AbortSignal;
+  readonly enough: AbortSignal;
+}
+
 export function callChannel(
   channel: Channel,
   claim: Claim,
-  signal: AbortSignal,
+  signals: CallSignals,
   observer: RunnerObserver,
 ): AsyncIterable<readonly ItemOutcome[]> {
   const { runId, correlationId, channelId, purpose, targets } = claim;
   const call = { runId, correlationId, channelId, purpose, items: targets.length };
-  const outcomes = purpose === 'apply' ? apply(channel, claim, signal) : setBack(channel, claim, signal);
+  const outcomes = purpose === 'apply' ? apply(channel, claim, signals) : setBack(channel, claim, signals);
   return observeCall(call, outcomes, observer);
 }
 
-function apply(channel: Channel, claim: Claim, signal: AbortSignal): AsyncIterable<readonly ItemOutcome[]> {
-  return channel.applyPrices(
-    claim.targets.map((target) => toChange(claim, target, target.afterAmount)),
-    signal,
-  );
+function apply(
+  channel: Channel,
+  claim: Claim,
+  { signal, enough }: CallSignals,
+): AsyncIterable<readonly ItemOutcome[]> {
+  const changes = claim.targets.map((target) => toChange(claim, target, target.afterAmount));
+  return channel.applyPrices(changes, signal, enough);
 }
 
 async function* setBack(
   channel: Channel,
   claim: Claim,
-  signal: AbortSignal,
+  { signal, enough }: CallSignals,
 ): AsyncGenerator<readonly ItemOutcome[], void, undefined> {
+  if (enough.aborted) return;
   const { targets, onConflict } = claim;
   const ids = targets.map(({ externalId }) => externalId);
   const { prices, failures } = await channel.fetchPrices(ids, targets[0]!.currency, signal);
@@ -46,7 +55,7 @@ async function* setBack(
     else changes.push(toChange(claim, target, target.beforeAmount));
   }
   if (known.length > 0) yield known;
-  if (changes.length > 0) yield* channel.applyPrices(changes, signal);
+  if (changes.length > 0) yield* channel.applyPrices(changes, signal, enough);
 }
 
 /** The key is the same for every attempt, so that the channel can recognise a repeat. */

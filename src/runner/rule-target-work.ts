@@ -1,12 +1,13 @@
 // One claimed batch on its way through the channel. Outcomes come in a few at a time and are settled while
 // the rest is under way. A circuit that opens ends the calls that are not made yet, as does a channel that does not
-// let us in any more; calls that hang are left behind, so that none of it holds up the loop.
+// let us in any more; those that are made end with their own answers. Calls that hang are left behind, so that none
+// of it holds up the loop; what waits behind slow ones goes back to the queue.
 
 import type { Channel, Failure, ItemOutcome } from '../connectors/channel.js';
 import type { RetryPolicy } from '../domain/retry-policy.js';
 import { settlementOf } from '../domain/rule-target.js';
 import type { ClaimedTarget } from '../store/claim.js';
-import type { BatchSize } from './batch-size.js';
+import { isOverdue, type BatchSize } from './batch-size.js';
 import type { Passage } from './channel-gate.js';
 import { tellingOf } from './log.js';
 import { LeasedBatch, type LeasedBatchOptions } from './leased-batch.js';
@@ -33,13 +34,16 @@ export class RuleTargetWork implements Work {
   readonly #options: RuleTargetWorkOptions;
   /** By external id, until the outcome is known. */
   readonly #open: Map<string, ClaimedTarget>;
-  readonly #calls = new AbortController();
+  /** No further call is to be made. */
+  readonly #enough = new AbortController();
   readonly #startedAt = performance.now();
   #batch: LeasedBatch | null = null;
   /** Asks the channel, once, whether it is we who are refused, or an item. */
   #asking: Promise<void> | null = null;
   #refusal: Failure | null = null;
+  #firstOutcomeAt: number | null = null;
   #lastOutcomeAt = performance.now();
+  #hasLearnt = false;
   #result: WorkResult = 'success';
 
   constructor(options: RuleTargetWorkOptions) {
@@ -65,8 +69,7 @@ export class RuleTargetWork implements Work {
       await Promise.race([whole, this.#onlyStragglersAreLeft(whole, patience.signal)]);
     } finally {
       patience.abort();
-      const { size, claim } = this.#options;
-      size.learn(claim.targets.length - this.#open.size, this.#lastOutcomeAt - this.#startedAt);
+      this.#learn();
     }
     return this.#result;
   }
@@ -78,24 +81,28 @@ export class RuleTargetWork implements Work {
     try {
       await this.#call(batch, signal);
     } finally {
+      this.#learn();
       await batch.end();
-      await passage.leave(claim.targets.length);
+      // What was cut, or read before it is set back, may have been sent.
+      const isUnsent = claim.purpose === 'apply' && !signal.aborted;
+      await passage.leave(claim.targets.length - (isUnsent ? this.#open.size : 0));
     }
   }
 
   async #call(batch: LeasedBatch, signal: AbortSignal): Promise<void> {
     const { channel, claim, log, observer, shut } = this.#options;
-    const calls = AbortSignal.any([signal, this.#calls.signal]);
-    if (shut.has(channel)) await this.#askForEntry(calls);
+    const enough = this.#enough.signal;
+    const isEnded = (): boolean => signal.aborted || enough.aborted;
+    if (shut.has(channel)) await this.#askForEntry(signal);
     try {
-      for await (const outcomes of callChannel(channel, claim, calls, observer)) {
+      for await (const outcomes of callChannel(channel, claim, { signal, enough }, observer)) {
         this.#note(batch, outcomes);
-        if (this.#open.size > 0 && outcomes.some(isUnauthorised)) this.#asking ??= this.#askForEntry(calls);
+        if (this.#open.size > 0 && outcomes.some(isUnauthorised)) this.#asking ??= this.#askForEntry(signal);
       }
       await this.#asking;
-      if (!calls.aborted) this.#giveUpOn(batch, upstream('The channel gave no outcome'));
+      if (!isEnded()) this.#giveUpOn(batch, upstream('The channel gave no outcome'));
     } catch (error) {
-      if (!calls.aborted) {
+      if (!isEnded()) {
         log.error({ err: error, ...tellingOf(claim) }, 'the connector failed');
         const message = error instanceof Error ? error.message : String(error);
         // It costs an attempt: what breaks the connector must not come back for ever.
@@ -115,13 +122,16 @@ export class RuleTargetWork implements Work {
     }
     shut.add(channel);
     this.#refusal = { ...failure, message: `The channel lets us in for nothing: ${failure.message}` };
-    this.#calls.abort();
+    this.#enough.abort();
   }
 
   #note(batch: LeasedBatch, outcomes: readonly ItemOutcome[]): void {
     this.#lastOutcomeAt = performance.now();
+    this.#firstOutcomeAt ??= this.#lastOutcomeAt;
     this.#settle(batch, outcomes);
-    const throttled = this.#options.passage.note(outcomes, () => this.#calls.abort());
+    if (isOverdue(this.#lastOutcomeAt - this.#startedAt, this.#firstOutcomeAt - this.#startedAt))
+      this.#enough.abort();
+    const throttled = this.#options.passage.note(outcomes, () => this.#enough.abort());
     if (throttled > 0) this.#options.observer.onThrottle?.(throttled);
   }
 
@@ -135,6 +145,16 @@ export class RuleTargetWork implements Work {
       return { targetId: target.id, settlement: settlementOf(outcome, target.attempts, retry, random) };
     });
     batch.settle(settled);
+  }
+
+  /** Once: what is left behind by then tells nothing of the rest. */
+  #learn(): void {
+    if (this.#hasLearnt || this.#firstOutcomeAt === null) return;
+    this.#hasLearnt = true;
+    const { size, claim } = this.#options;
+    const sinceStart = (at: number): number => at - this.#startedAt;
+    const items = claim.targets.length - this.#open.size;
+    size.learn(items, sinceStart(this.#lastOutcomeAt), sinceStart(this.#firstOutcomeAt));
   }
 
   #giveUpOn(batch: LeasedBatch, outcome: Failure): void {

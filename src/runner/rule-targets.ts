@@ -34,6 +34,9 @@ export interface RuleTargetOptions {
   readonly random?: () => number;
 }
 
+/** A channel on the other side of its gate. */
+type Entered = Pick<RuleTargetWorkOptions, 'channel' | 'retry' | 'passage' | 'size'>;
+
 export class RuleTargets implements WorkKind {
   readonly name = 'rule_target';
   readonly #options: RuleTargetOptions;
@@ -62,12 +65,23 @@ export class RuleTargets implements WorkKind {
   }
 
   async claim(workerId: string): Promise<Work | null> {
-    const { db, leaseMs } = this.#options;
+    const { db } = this.#options;
     // For this process only: another may have room, or the key, so the run's row says nothing of it.
     const passedOver = [...this.#stragglers.fullChannels(), ...this.#absentKeys.channels()];
-    const found = await findClaimableRun(db, passedOver);
-    if (!found) return null;
-    const { runId, channelId, isGuarded, throttles, isRollingBack } = found;
+    for (;;) {
+      const found = await findClaimableRun(db, passedOver);
+      if (!found) return null;
+      const entered = await this.#enter(found, workerId);
+      if (entered) return this.#claimFrom(found, workerId, entered);
+      // Due by the run's row, which does not know all that the gate asks: that must not hold up other channels.
+      passedOver.push(found.channelId);
+    }
+  }
+
+  /** Null when nothing of the channel may go now. */
+  async #enter(found: ClaimableRun, workerId: string): Promise<Entered | null> {
+    const { db, leaseMs } = this.#options;
+    const { channelId, isGuarded, throttles, isRollingBack } = found;
     const opened = await this.#absentKeys.open(channelId, () => this.#open(found));
     if (!opened) return null;
     const { channel, policy } = opened;
@@ -76,16 +90,19 @@ export class RuleTargets implements WorkKind {
     const callsPerItem = isRollingBack ? 2 : 1;
     const gate = { db, channelId, channel, policy, workerId, leaseMs, isGuarded, throttles, callsPerItem };
     const passage = await passGate(gate, size.items);
-    if (!passage) return null;
-    const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });
-    if (!claim) {
-      await passage.leave(0);
-      return null;
-    }
-    return this.#makeWork({ claim, channel, retry: policy.retry, passage, size });
+    return passage && { channel, retry: policy.retry, passage, size };
   }
 
-  #makeWork(parts: Pick<RuleTargetWorkOptions, 'claim' | 'channel' | 'retry' | 'passage' | 'size'>): Work {
+  async #claimFrom({ runId }: ClaimableRun, workerId: string, entered: Entered): Promise<Work | null> {
+    const { db, leaseMs } = this.#options;
+    const { passage } = entered;
+    const claim = await claimTargets(db, { runId, workerId, limit: passage.items, leaseMs });
+    if (claim) return this.#makeWork({ ...entered, claim });
+    await passage.leave(0);
+    return null;
+  }
+
+  #makeWork(parts: Entered & Pick<RuleTargetWorkOptions, 'claim'>): Work {
     const { db, leaseMs, log, observer = {}, random = Math.random, patienceMs = PATIENCE_MS } = this.#options;
     const own = { stragglers: this.#stragglers, shut: this.#shut };
     return new RuleTargetWork({ ...parts, ...own, db, leaseMs, log, observer, random, patienceMs });

@@ -53,12 +53,12 @@ const IS_ACTIVE = `(run.status IN ('QUEUED', 'APPLYING') OR run.rolling_back) AN
 
 /**
  * When the next batch of a run may go: not before some target is due, the run may start, its channel's circuit
- * lets one through, a second's worth of the channel's budget is there, and one of its slots is free.
+ * lets one through, a second's worth of the channel's budget is there, or what a target takes, and a slot is free.
  */
 const DUE_AT = `greatest(run.next_claim_at, run.start_at,
   CASE WHEN channel.circuit <> 'CLOSED' THEN channel.circuit_open_until END,
   CASE WHEN channel.bucket_restore_per_s > 0 THEN channel.bucket_at + interval '1 second' * (
-    least(channel.bucket_capacity, greatest(1, channel.bucket_restore_per_s)) - channel.bucket_tokens
+    least(channel.bucket_capacity, greatest(1 + run.rolling_back::int, channel.bucket_restore_per_s)) - channel.bucket_tokens
   ) / channel.bucket_restore_per_s END,
   CASE WHEN channel.slots <> '{}' THEN (
     SELECT CASE WHEN count(*) >= (channel.config #>> '{policy,concurrency}')::int THEN min(slot.value::timestamptz) END

@@ -1,8 +1,13 @@
-// Ten targets behind a hundred thousand: whoever looks for work next finds the ten.
-import { afterAll, beforeAll, expect, test } from 'vitest';
+// Ten targets behind a hundred thousand: whoever looks for work next finds the ten, and soon somebody does.
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { RuleTargets } from '../../src/runner/rule-targets.js';
+import { Runner } from '../../src/runner/runner.js';
 import type { Work } from '../../src/runner/work.js';
+import { registerChannel } from '../../src/store/channel.js';
 import { queueRuleRun } from '../../src/store/rule-run.js';
+import { singleForm } from '../connectors/http/support.js';
+import { ScriptedServer } from '../connectors/support.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, makeRuleRun, seedWorld, targetsOf, type World } from '../support/fixtures.js';
 import { makeRuleTargets, runOf } from './shop-world.js';
@@ -56,3 +61,41 @@ test('a run of ten that is queued behind one of a hundred thousand is claimed ne
   const { id: other } = await makeQueuedRun(database.db, world.home, { targets: targetsOf(10, 'other') });
   expect(await kind.claim('w2')).toMatchObject({ leases: 10, run: { runId: other } });
 });
+
+test.each([700, 200])(
+  'a channel that takes %i ms for a call gets few of the large run’s before the first of the ten',
+  async (ms) => {
+    const server = await ScriptedServer.start(() => delay(ms, {}));
+    const config = singleForm(server.origin) as unknown as Record<string, string>;
+    const channelId = await registerChannel(database.db, {
+      tenantId: 'default',
+      name: `slow-${ms}`,
+      kind: 'http',
+      config,
+    });
+    await makeQueuedRun(database.db, world.home, { channelId, targets: targetsOf(5_000, 'large') });
+    const log = new KeptLog();
+    const kinds = [makeRuleTargets(database.db, log, { patienceMs: 500 })];
+    const runner = new Runner({
+      db: database.db,
+      kinds,
+      workers: WORKERS.length,
+      log,
+      timing: { graceMs: 0, maxIdleMs: 50 },
+    });
+    onTestFinished(async () => {
+      await runner.stop();
+      await server.stop();
+      await database.db.query('UPDATE rule_run SET paused = true');
+    });
+    runner.start();
+    // Each loop has begun a batch.
+    while (server.calls.length < WORKERS.length * 8) await delay(5);
+    await makeQueuedRun(database.db, world.home, { channelId, targets: targetsOf(10, 'small') });
+    const before = server.calls.length;
+    const firstSmall = (): number => server.calls.findIndex(({ path }) => path.includes('small'));
+    while (firstSmall() < 0) await delay(5);
+    // A batch of sixteen for each loop, and as many as may be left behind.
+    expect(firstSmall() - before).toBeLessThanOrEqual(2 * WORKERS.length * 16);
+  },
+);

@@ -36,12 +36,13 @@ export class HttpChannel implements Channel {
   async *applyPrices(
     batch: readonly PriceChange[],
     signal: AbortSignal,
+    enough = signal,
   ): AsyncGenerator<readonly ItemOutcome[], void, undefined> {
     if (signal.aborted) return;
     const unsound = batch.filter((item) => !isMoney(item));
     if (unsound.length > 0) yield outcomes(unsound, invalid('Not an amount of a known currency'));
     const calls = chunks(batch.filter(isMoney), this.#config.write.batch?.max ?? 1);
-    const pool = new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal);
+    const pool = new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal, enough);
     yield* pool.run(calls.map((items) => this.#write(items)));
   }
 

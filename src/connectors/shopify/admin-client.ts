@@ -1,6 +1,6 @@
 // One call to Shopify's Admin GraphQL, paced by its budget and bounded in time. Owns the HTTP client; an
-// answer is the checked data or a failure, and it rejects only when the caller's signal aborts. It never
-// retries: when to try again is the runner's to decide.
+// answer is the checked data or a failure, and it rejects only when the caller's signal aborts, or it is enough
+// before the points are there. It never retries: when to try again is the runner's to decide.
 
 import { createAdminApiClient, type AdminApiClient } from '@shopify/admin-api-client';
 import type { z } from 'zod';
@@ -41,8 +41,8 @@ export class AdminClient {
     this.#callTimeoutMs = config.callTimeoutMs;
   }
 
-  async call<T>(call: AdminCall<T>, signal: AbortSignal): Promise<Answer<T>> {
-    await this.#budget.reserve(call.cost, signal);
+  async call<T>(call: AdminCall<T>, signal: AbortSignal, enough = signal): Promise<Answer<T>> {
+    await this.#budget.reserve(call.cost, AbortSignal.any([signal, enough]));
     const deadline = new Deadline(this.#callTimeoutMs, signal);
     let raw: RawAnswer = {};
     try {

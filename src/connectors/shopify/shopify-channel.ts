@@ -39,6 +39,7 @@ export class ShopifyChannel implements Channel {
   async *applyPrices(
     batch: readonly PriceChange[],
     signal: AbortSignal,
+    enough = signal,
   ): AsyncGenerator<readonly ItemOutcome[], void, undefined> {
     if (signal.aborted) return;
     const unsound = batch.filter((item) => !isMoney(item));
@@ -46,7 +47,7 @@ export class ShopifyChannel implements Channel {
     const sound = batch.filter(isMoney);
     const unknown = sound.filter((item) => this.#products.get(item.externalId) === undefined);
     const calls = [...chunks(unknown, MAX_LIST).map((items) => this.#lookUp(items)), ...this.#updates(sound)];
-    yield* new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal).run(calls);
+    yield* new CallPool<ItemOutcome>(MAX_CALLS_IN_FLIGHT, signal, enough).run(calls);
   }
 
   fetchPrices(externalIds: readonly string[], currency: string, signal: AbortSignal): Promise<Readings> {
@@ -63,8 +64,9 @@ export class ShopifyChannel implements Channel {
   #lookUp(items: readonly PriceChange[]): Call {
     return {
       size: items.length,
-      run: async (signal) => {
-        const answer = await this.#client.call(productsCall(items.map((item) => item.externalId)), signal);
+      run: async (signal, enough) => {
+        const call = productsCall(items.map((item) => item.externalId));
+        const answer = await this.#client.call(call, signal, enough);
         if (!answer.ok) return this.#failed(items, answer.failure, (half) => this.#lookUp(half));
         answer.data.nodes.forEach((node, index) => {
           if (node?.product) this.#products.set(items[index]!.externalId, node.product.id);
@@ -95,8 +97,8 @@ export class ShopifyChannel implements Channel {
     const again = (half: readonly PriceChange[]): Call => this.#update(productId, half);
     return {
       size: items.length,
-      run: async (signal) => {
-        const answer = await this.#client.call(updateCall(productId, items), signal);
+      run: async (signal, enough) => {
+        const answer = await this.#client.call(updateCall(productId, items), signal, enough);
         if (!answer.ok) return this.#failed(items, answer.failure, again);
         return this.#settled(items, answer.data.productVariantsBulkUpdate.userErrors, again);
       },

@@ -9,7 +9,7 @@ import { idsOf, RuleRunWorld } from './world.js';
 const SETTINGS = { RUNLEDGER_SECRET_KEY: 'ab'.repeat(32), RUNLEDGER_CIRCUIT_OPEN_MS: '' };
 /** Of a channel of kind http: the calls of one batch, and its items. */
 const CALLS_AT_ONCE = 8;
-const PER_BATCH = 100;
+const PER_BATCH = 16;
 
 let world: RuleRunWorld;
 let second: ServerProcess;
