@@ -135,6 +135,23 @@ test('a single connection by hand: every step out of order is refused', async ()
   request.destroy();
 });
 
+test('a single connection is reserved, and its subscriptions ended, whatever type its no body is said to be of', async () => {
+  await start();
+  for (const path of ['/graphql', '/graphql/stream']) {
+    const headers = { authorization: 'Bearer good', 'content-type': 'application/json' };
+    const reserved = await send(server, { method: 'PUT', path, headers });
+    expect(reserved.status).toBe(201);
+    const ending = {
+      method: 'DELETE',
+      path: `${path}?operationId=1`,
+      headers: { ...headers, 'x-graphql-event-stream-token': reserved.text },
+    };
+    expect((await send(server, ending)).status).toBe(200);
+    const nonsense = { method: 'PUT', path, headers, body: '{' };
+    expect((await send(server, nonsense)).status).toBe(400);
+  }
+});
+
 test('streams may be reserved up to a number by each key, for itself; one that ends makes room', async () => {
   await start({ reservedStreamsPerKey: 2 });
   const reserve = (authorization: string) =>
