@@ -74,6 +74,27 @@ test('a single connection that is not read is cut at the limit of bytes, and its
   expect(response.complete).toBe(false);
 });
 
+test('a single connection that is read is sent all that its sources have at once', async () => {
+  await start();
+  const { response, add } = await openSingle();
+  const heard = new Map<string, number>();
+  let line = '';
+  response.setEncoding('utf8').on('data', (chunk: string) => {
+    const lines = (line + chunk).split('\n');
+    line = lines.pop()!;
+    for (const [, id] of lines.map((each) => /^data: \{"id":"(\d+)"/.exec(each) ?? [])) {
+      if (id !== undefined) heard.set(id, (heard.get(id) ?? 0) + 1);
+    }
+  });
+  for (let n = 0; n < 10; n += 1) {
+    expect(await add(String(n), { query: 'subscription { flood(bytes: 131072) }' })).toBe(202);
+  }
+  const isEnough = (): boolean => heard.size === 10 && Math.min(...heard.values()) >= 20;
+  while (!isEnough()) await once(response, 'data');
+  expect(stage.openFloods).toBe(10);
+  response.destroy();
+});
+
 test('a single connection whose key is revoked: each subscription is told why, in its own words', async () => {
   await start();
   const { response, add } = await openSingle();
