@@ -4,7 +4,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { median } from '../lib/stage.js';
-import { deliver, end, findLastSeq, hear, start, usageOf, type Stage } from './measure.js';
+import { deliver, end, findLastSeq, hear, start, untilAllHear, usageOf, type Stage } from './measure.js';
 import { now, type Closed } from './protocol.js';
 
 export interface DeafLoad {
@@ -34,7 +34,7 @@ export async function measureDeaf(stage: Stage, load: DeafLoad): Promise<DeafMea
   const url = `ws://127.0.0.1:${port}/graphql`;
   const subscribers = start('subscribers', { url, isRaw: false, runId, count: load.readers, after });
   try {
-    await hear(subscribers, 'subscribed');
+    await untilAllHear(stage, subscribers);
     const trial = new Trial(stage, load, server, subscribers, port);
     await trial.deliver(WARM_UP_EVENTS);
     const alone = await trial.run();

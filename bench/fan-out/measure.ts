@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import type { Database } from '../../src/store/db.js';
 import { appendRunLines } from '../../src/store/ledger.js';
 import { findRunHead } from '../../src/store/run.js';
-import { now, type Contender, type Expected, type Usage } from './protocol.js';
+import { now, type Contender, type Expected, type Proven, type Usage } from './protocol.js';
 
 export interface Stage {
   readonly db: Database;
@@ -37,6 +37,10 @@ const LINES_PER_COMMIT = 10;
 /** Paced events ask for this many deliveries a second: well below what any contender can do. */
 const PACED_DELIVERIES_PER_SECOND = 5_000;
 const WARM_UP_EVENTS = 10;
+/** How long it may take until all subscribers hear what is committed. */
+const GATHERING_MS = 60_000;
+/** Longer than anything that is waited for here takes. */
+const HEARING_MS = 600_000;
 
 export async function measure(stage: Stage, contender: Contender, load: Load): Promise<Measurement> {
   const { runId, databaseUrl } = stage;
@@ -49,7 +53,7 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
   const isRaw = contender.startsWith('raw');
   const subscribers = start('subscribers', { url, isRaw, runId, count, after });
   try {
-    await hear(subscribers, 'subscribed');
+    await untilAllHear(stage, subscribers);
     const connected = await usageOf(server);
     await deliver(stage, subscribers, WARM_UP_EVENTS, false);
     const { p50, p99 } = await deliverPaced(stage, subscribers, load);
@@ -70,6 +74,21 @@ export async function measure(stage: Stage, contender: Contender, load: Load): P
   }
 }
 
+/** Commits lines until one has come to every subscriber: whoever is measured has begun to be served. */
+export async function untilAllHear(stage: Stage, subscribers: ChildProcess): Promise<void> {
+  await hear(subscribers, 'subscribed');
+  const deadline = now() + GATHERING_MS;
+  for (;;) {
+    await commit(stage, 1);
+    const proven = hear<Proven>(subscribers, 'proven');
+    subscribers.send({ type: 'prove', seq: await findLastSeq(stage) });
+    const { missing } = await proven;
+    if (missing === 0) return;
+    if (now() > deadline)
+      throw new Error(`${missing} subscribers have not heard the line committed for them`);
+  }
+}
+
 /** Read before any process starts: what is committed from then on is for all of them. */
 export async function findLastSeq({ db, runId }: Stage): Promise<number> {
   const head = await findRunHead(db, { tenantId: 'default' }, runId);
@@ -83,26 +102,32 @@ export async function deliver(
   timed: boolean,
   filler = '',
 ): Promise<Expected> {
-  const expected = expectEvents(to, events, timed);
-  for (let sent = 0; sent < events; sent += LINES_PER_COMMIT) {
-    await commit(stage, Math.min(LINES_PER_COMMIT, events - sent), filler);
-  }
-  return expected;
+  return expectEvents(to, events, timed, async () => {
+    for (let sent = 0; sent < events; sent += LINES_PER_COMMIT) {
+      await commit(stage, Math.min(LINES_PER_COMMIT, events - sent), filler);
+    }
+  });
 }
 
 async function deliverPaced(stage: Stage, to: ChildProcess, load: Load): Promise<Expected> {
   const gapMs = (load.subscribers / PACED_DELIVERIES_PER_SECOND) * 1_000;
-  const expected = expectEvents(to, load.paced, true);
-  for (let sent = 0; sent < load.paced; sent += 1) {
-    await commit(stage, 1);
-    await delay(gapMs);
-  }
-  return expected;
+  return expectEvents(to, load.paced, true, async () => {
+    for (let sent = 0; sent < load.paced; sent += 1) {
+      await commit(stage, 1);
+      await delay(gapMs);
+    }
+  });
 }
 
-function expectEvents(subscribers: ChildProcess, events: number, timed: boolean): Promise<Expected> {
+async function expectEvents(
+  subscribers: ChildProcess,
+  events: number,
+  timed: boolean,
+  commitAll: () => Promise<void>,
+): Promise<Expected> {
   subscribers.send({ type: 'expect', events, timed });
-  return hear<Expected>(subscribers, 'expected');
+  const [expected] = await Promise.all([hear<Expected>(subscribers, 'expected'), commitAll()]);
+  return expected;
 }
 
 function commit({ db, runId }: Stage, count: number, filler = ''): Promise<void> {
@@ -127,17 +152,19 @@ export function usageOf(server: ChildProcess): Promise<Usage> {
   return answer;
 }
 
-/** The next message of a type; any other, or the end of the process, is a failure of the measurement. */
+/** The next message of a type; any other, the end of the process, or none is a failure of the measurement. */
 export async function hear<T>(child: ChildProcess, type: string): Promise<T> {
   const gone = new AbortController();
   const onExit = (code: number | null): void =>
     gone.abort(new Error(`a process of the benchmark ended with ${code}`));
   child.once('exit', onExit);
+  const patience = setTimeout(() => gone.abort(new Error(`${type} has not come`)), HEARING_MS);
   try {
     const [message] = (await once(child, 'message', { signal: gone.signal })) as [{ type: string }];
     if (message.type !== type) throw new Error(`expected ${type}, heard ${JSON.stringify(message)}`);
     return message as T;
   } finally {
+    clearTimeout(patience);
     child.off('exit', onExit);
   }
 }

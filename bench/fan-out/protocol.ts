@@ -33,6 +33,18 @@ export interface Usage {
   readonly cpu: number;
 }
 
+/** To the subscribers: tell whether each has heard the line with this seq, within a while. */
+export interface ProveRequest {
+  readonly type: 'prove';
+  readonly seq: number;
+}
+
+export interface Proven {
+  readonly type: 'proven';
+  /** How many have not. */
+  readonly missing: number;
+}
+
 /** To the subscribers: tell when each has got this many more events, with their latencies or without. */
 export interface ExpectRequest {
   readonly type: 'expect';

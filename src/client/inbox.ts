@@ -12,11 +12,15 @@ export interface Inbox<Item> {
 }
 
 const MOST_LINES = 10_000;
+/** Of lines written as JSON; one that is larger by itself is taken all the same. */
+const MOST_CHARACTERS = 16 * 2 ** 20;
 
 /** Lines in order, each once. */
 export class LedgerInbox<Line extends RunEvent> implements Inbox<Line> {
   private lines: Line[] = [];
   private taken = 0;
+  /** Of those that were taken too, like the lines: they are let go together. */
+  private characters = 0;
 
   constructor(
     /** The seq of the newest line that has arrived. */
@@ -29,7 +33,7 @@ export class LedgerInbox<Line extends RunEvent> implements Inbox<Line> {
   }
 
   get isFull(): boolean {
-    return this.lines.length >= this.mostLines;
+    return this.lines.length >= this.mostLines || this.characters >= MOST_CHARACTERS;
   }
 
   put(line: Line): void {
@@ -37,6 +41,7 @@ export class LedgerInbox<Line extends RunEvent> implements Inbox<Line> {
     if (line.seq <= this.cursor) return;
     this.cursor = line.seq;
     this.lines.push(line);
+    this.characters += JSON.stringify(line).length;
   }
 
   take(): Line | undefined {
@@ -45,7 +50,7 @@ export class LedgerInbox<Line extends RunEvent> implements Inbox<Line> {
     this.taken += 1;
     if (this.isEmpty) {
       this.lines = [];
-      this.taken = 0;
+      this.taken = this.characters = 0;
     }
     return line;
   }

@@ -1,7 +1,7 @@
 // One client's WebSocket, as graphql-ws talks to it. Invariants: a client is sent no more than it takes, so a
-// slow one slows its own sources and nobody else; one that takes nothing for too long, that lets the backlog
-// grow past the limit, or that leaves a ping unanswered is dropped; the first reason to close is the one that
-// is told. Called by websocket and socket-subscription.
+// slow one slows its own sources and nobody else; one that takes nothing for too long (see outbox), or leaves a
+// ping unanswered that nothing holds up, is dropped; the first reason to close is the one that is told. Called
+// by websocket and socket-subscription.
 
 import type { Duplex } from 'node:stream';
 import type { GraphQLFormattedError } from 'graphql';
@@ -11,7 +11,8 @@ import type { Viewer } from '../domain/viewer.js';
 import { AppError } from '../errors.js';
 import type { Admitted, LiveConnection } from './admission.js';
 import type { Caller } from './auth.js';
-import type { Limits } from './limits.js';
+import { Outbox, type OutboxLimits } from './outbox.js';
+import { SocketWire } from './socket-wire.js';
 
 const NOT_READING = 4413;
 const OUR_FAULT = 4500;
@@ -21,8 +22,6 @@ const CODES_OF_REFUSAL: Readonly<Record<string, number>> = {
   RATE_LIMITED: 1013,
   UNAVAILABLE: 1013,
 };
-/** What may wait to be taken before a sender waits too: the network's own buffers come on top. */
-const AHEAD_BYTES = 16 * 1024;
 /** How long a client may take to answer a close before the connection is cut. */
 const CLOSE_GRACE_MS = 2_000;
 /** One that has not been reading needs time to reach the close frame, and costs little meanwhile. */
@@ -33,34 +32,37 @@ const TOO_BIG = 1009;
 /** What RFC 6455 leaves for the reason in a close frame. */
 const LONGEST_REASON_BYTES = 123;
 
-export type SocketLimits = Pick<Limits, 'socketBufferBytes' | 'socketStallMs'>;
-
 export class ClientSocket implements LiveConnection {
   /** Subscriptions under way. */
   subscriptions = 0;
   /** Subscriptions that were refused since the last ping. */
   private refusals = 0;
   private alive = true;
+  /** Of the outbox, when a ping had to wait behind what was sent before it. */
+  private progressAtPing = Infinity;
   private right: Admitted | null = null;
-  private turn: 'idle' | 'sent' | 'corked' = 'idle';
-  /** Senders that wait until the network has taken what they sent. */
-  private waiting = 0;
-  private stall: NodeJS.Timeout | undefined;
+  private readonly wire: SocketWire;
+  private readonly outbox: Outbox;
   private cut: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly socket: WebSocket,
     /** What the WebSocket writes to. */
-    private readonly stream: Duplex,
+    stream: Duplex,
     readonly caller: Caller,
-    private readonly limits: SocketLimits,
+    limits: OutboxLimits,
     private readonly log: Logger,
     /** Told that nothing more can be sent, possibly long before the socket has closed. */
     private readonly onEnd: (code: number, reason: string) => void,
   ) {
-    socket.on('pong', () => (this.alive = true));
+    const liveOn = (): void => void (this.alive = true);
+    this.wire = new SocketWire(socket, stream, liveOn);
+    this.outbox = new Outbox(this.wire, limits, () =>
+      this.drop('Dropped: messages were not read fast enough'),
+    );
+    socket.on('pong', liveOn);
     socket.once('close', () => {
-      clearTimeout(this.stall);
+      this.outbox.clear();
       clearTimeout(this.cut);
     });
     // ws closes the socket itself, with the code that fits (1009, 1002, 1007); unheard, this would be thrown.
@@ -92,14 +94,15 @@ export class ClientSocket implements LiveConnection {
     this.close(CODES_OF_REFUSAL[String(extensions?.['code'])] ?? OUR_FAULT, message);
   }
 
-  /** Done at once while the client keeps up; a promise to wait for when it does not. */
+  /** An event. Done at once while the client keeps up; a promise to wait for when it does not. */
   send(data: string): Promise<void> | void {
-    const { socket } = this;
     if (!this.isOpen) return undefined;
-    this.gather();
-    if (socket.bufferedAmount < AHEAD_BYTES) return socket.send(data);
-    if (socket.bufferedAmount > this.limits.socketBufferBytes) return this.drop();
-    return this.sendAndWait(data);
+    return this.outbox.isClear ? this.wire.write(data) : this.outbox.put(data);
+  }
+
+  /** What is sent because the client asked. */
+  answer(data: string): Promise<void> | void {
+    return this.isOpen && !this.outbox.isClear ? this.outbox.putAnswer(data) : this.send(data);
   }
 
   onMessage(handle: (data: string) => Promise<void>): void {
@@ -120,6 +123,7 @@ export class ClientSocket implements LiveConnection {
   close(code: number, reason: string): void {
     if (!this.isOpen) return;
     this.socket.close(code, shorten(reason));
+    this.outbox.clear();
     this.cutIn(CLOSE_GRACE_MS);
     this.onEnd(code, reason);
   }
@@ -138,64 +142,19 @@ export class ClientSocket implements LiveConnection {
 
   beat(): void {
     this.refusals = 0;
-    if (this.alive) {
-      this.alive = false;
-      this.socket.ping();
-    } else if (this.socket.bufferedAmount > 0) {
-      this.drop();
-    } else {
-      this.socket.terminate();
+    // A ping waits behind what was sent before it: taking some of that is as good an answer.
+    if (!this.alive && !(this.outbox.progress > this.progressAtPing)) {
+      return this.drop('Dropped: a ping was not answered');
     }
+    this.alive = false;
+    this.socket.ping();
+    this.progressAtPing = this.socket.bufferedAmount > 0 ? this.outbox.progress : Infinity;
   }
 
-  /**
-   * The first message of a turn of the event loop goes out at once, the rest of that turn in one write: most
-   * of the cost of a message is in the call.
-   */
-  private gather(): void {
-    if (this.turn === 'corked') return;
-    if (this.turn === 'sent') {
-      this.stream.cork();
-      this.turn = 'corked';
-    } else {
-      this.turn = 'sent';
-      process.nextTick(this.endTurn);
-    }
-  }
-
-  private readonly endTurn = (): void => {
-    if (this.turn === 'corked') this.stream.uncork();
-    this.turn = 'idle';
-  };
-
-  private sendAndWait(data: string): Promise<void> {
-    this.waiting += 1;
-    this.stall ??= setTimeout(() => this.drop(), this.limits.socketStallMs);
-    return new Promise((resolve) => {
-      // A send that fails means the socket is going, and its close event ends the subscriptions.
-      this.socket.send(data, () => {
-        this.taken();
-        resolve();
-      });
-    });
-  }
-
-  private taken(): void {
-    this.waiting -= 1;
-    // A ping waits behind what was sent before it: taking that is as good an answer.
-    this.alive = true;
-    if (this.waiting > 0) {
-      this.stall?.refresh();
-    } else {
-      clearTimeout(this.stall);
-      this.stall = undefined;
-    }
-  }
-
-  private drop(): void {
+  private drop(reason: string): void {
     if (!this.isOpen) return;
     this.log.warn({ buffered: this.socket.bufferedAmount }, 'dropped a WebSocket client that does not read');
-    this.close(NOT_READING, 'Dropped: messages were not read fast enough');
+    this.close(NOT_READING, reason);
     // Whoever has shown no key is not kept for.
     if (this.right !== null) this.cutIn(UNREAD_CLOSE_GRACE_MS);
   }

@@ -1,14 +1,14 @@
 // One response that stays open and carries Server-Sent Events. Invariants: a client is sent no more than it
-// takes; one that takes nothing for too long, or lets the backlog grow past the limit, is cut, and may come back
-// with Last-Event-ID; whoever feeds it is told as soon as nothing more can be sent. Called by stream-subscription
-// and event-streams.
+// takes; one that takes nothing for too long (see outbox) is cut, and may come back with Last-Event-ID; whoever
+// feeds it is told as soon as nothing more can be sent. Called by stream-subscription and event-streams.
 
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import type { GraphQLFormattedError } from 'graphql';
 import type { Viewer } from '../domain/viewer.js';
 import type { Admitted, LiveConnection } from './admission.js';
-import type { Limits } from './limits.js';
+import { Outbox, type OutboxLimits, type Wire } from './outbox.js';
 
 const HEADERS = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -32,22 +32,24 @@ export class EventStream implements LiveConnection {
   private readonly raw: ServerResponse;
   private readonly handlers = new Set<() => void>();
   private ended = false;
-  /** Settles when the client has taken what waits for it. */
-  private taking: Promise<void> | null = null;
-  private stall: NodeJS.Timeout | undefined;
+  private readonly outbox: Outbox;
 
   constructor(
     reply: FastifyReply,
     private right: Admitted,
-    private readonly limits: Pick<Limits, 'socketStallMs' | 'socketBufferBytes'>,
+    limits: OutboxLimits,
   ) {
     this.raw = reply.hijack().raw;
+    this.outbox = new Outbox(new ResponseWire(this.raw), limits, () => this.cut());
     // Who left while it was found out who they are has nothing more to tell by an event.
     if (this.raw.destroyed) {
       this.finish();
       return;
     }
-    this.raw.once('close', () => this.finish());
+    this.raw.once('close', () => {
+      this.finish();
+      this.outbox.clear();
+    });
     this.raw.writeHead(200, { ...(reply.getHeaders() as OutgoingHttpHeaders), ...HEADERS });
     this.raw.write(HEARTBEAT);
   }
@@ -84,22 +86,26 @@ export class EventStream implements LiveConnection {
     };
   }
 
-  /** Done at once while the client keeps up; a promise to wait for when it does not. */
-  send(event: 'next' | 'complete', data: string, id: string | null = null): Promise<void> | void {
+  /** An event. Done at once while the client keeps up; a promise to wait for when it does not. */
+  send(data: string, id: string | null = null): Promise<void> | void {
     if (this.ended) return undefined;
-    // Several subscriptions may wait here, each with an event of its own.
-    if (this.raw.writableLength > this.limits.socketBufferBytes) return this.cut();
     const position = id === null ? '' : `id: ${id}\n`;
-    const isTaken = this.raw.write(`${position}event: ${event}\ndata: ${data}\n\n`, () =>
-      this.stall?.refresh(),
-    );
-    return isTaken ? undefined : this.taken();
+    const text = `${position}event: next\ndata: ${data}\n\n`;
+    return this.outbox.isClear ? void this.raw.write(text) : this.outbox.put(text);
+  }
+
+  /** What nobody waits for: why there is no event, and that there will be none. */
+  tell(event: 'next' | 'complete', data: string): void {
+    if (this.ended) return;
+    const text = `event: ${event}\ndata: ${data}\n\n`;
+    if (this.outbox.isClear) this.raw.write(text);
+    else void this.outbox.putAnswer(text);
   }
 
   /** Says why there is no subscription, where the stream was to carry only that one. */
   refuse(errors: readonly GraphQLFormattedError[]): void {
-    void this.send('next', JSON.stringify({ errors }));
-    void this.send('complete', '');
+    this.tell('next', JSON.stringify({ errors }));
+    this.tell('complete', '');
   }
 
   beat(): void {
@@ -116,8 +122,7 @@ export class EventStream implements LiveConnection {
   end(): void {
     if (this.ended) return;
     this.finish();
-    this.watchForStall();
-    this.raw.end(() => clearTimeout(this.stall));
+    void this.outbox.putEnd((taken) => this.raw.end(taken));
   }
 
   /** Told at once: a source that always has more would never let the connection's own end be heard. */
@@ -132,29 +137,25 @@ export class EventStream implements LiveConnection {
     this.handlers.clear();
     for (const handle of handlers) handle();
   }
+}
 
-  /** Those who wait for the same client wait together. */
-  private taken(): Promise<void> {
-    this.taking ??= this.drained().finally(() => (this.taking = null));
-    return this.taking;
+/** How texts get into a response. */
+class ResponseWire implements Wire {
+  constructor(private readonly raw: ServerResponse) {}
+
+  get stream(): Duplex | null {
+    return this.raw.socket;
   }
 
-  private drained(): Promise<void> {
-    const { raw } = this;
-    this.watchForStall();
-    return new Promise((resolve) => {
-      const done = (): void => {
-        clearTimeout(this.stall);
-        raw.off('drain', done).off('close', done);
-        resolve();
-      };
-      raw.on('drain', done).on('close', done);
-    });
+  get backlog(): number {
+    return this.raw.writableLength;
   }
 
-  /** Begins anew with each event that the client takes. */
-  private watchForStall(): void {
-    clearTimeout(this.stall);
-    this.stall = setTimeout(() => this.raw.destroy(), this.limits.socketStallMs).unref();
+  get isFull(): boolean {
+    return this.raw.writableNeedDrain;
+  }
+
+  write(text: string, taken: () => void): void {
+    this.raw.write(text, taken);
   }
 }

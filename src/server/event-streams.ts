@@ -69,11 +69,17 @@ export class EventStreams {
     url: string,
     onRequest: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
   ): void {
-    http.route({ method: 'PUT', url, onRequest, handler: (request, reply) => this.reserve(request, reply) });
+    const hooks = [onRequest, forgetTypeOfNoBody];
+    http.route({
+      method: 'PUT',
+      url,
+      onRequest: hooks,
+      handler: (request, reply) => this.reserve(request, reply),
+    });
     http.route({
       method: 'DELETE',
       url,
-      onRequest,
+      onRequest: hooks,
       handler: (request, reply) => this.cancel(request, reply),
     });
   }
@@ -212,6 +218,12 @@ export class EventStreams {
     reservation.subscriptions.get(String(operationId))?.cancel();
     return reply.code(200).send();
   }
+}
+
+/** Some clients name a type whether they send a body or not; JSON that is empty would be refused. */
+async function forgetTypeOfNoBody({ headers }: FastifyRequest): Promise<void> {
+  const isBodiless = headers['transfer-encoding'] === undefined && !Number(headers['content-length']);
+  if (isBodiless) delete headers['content-type'];
 }
 
 function refuse(reply: FastifyReply, status: 400 | 404 | 409, message: string): FastifyReply {

@@ -28,7 +28,7 @@ export interface Limits {
   /** Room for a page of 1,000 targets with every field and history; see cost.ts for what it counts. */
   readonly cost: number;
   readonly socketMessageBytes: number;
-  /** Unsent bytes at which a client that does not read is dropped. */
+  /** More than this waiting, and a client that does not read is dropped sooner; of answers, it is dropped at once. */
   readonly socketBufferBytes: number;
   /** How long a client may take nothing of what is waiting for it before it is dropped. */
   readonly socketStallMs: number;

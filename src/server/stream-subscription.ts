@@ -57,7 +57,7 @@ export class StreamSubscription implements Carried {
   }
 
   refuse(errors: readonly GraphQLFormattedError[]): void {
-    void this.stream.send('next', this.envelope.next(JSON.stringify({ errors })));
+    this.stream.tell('next', this.envelope.next(JSON.stringify({ errors })));
     this.complete();
   }
 
@@ -72,18 +72,18 @@ export class StreamSubscription implements Carried {
       const delivery = await deliveries.next();
       if (delivery === null) return;
       const id = this.envelope.isResumable ? delivery.id : null;
-      const sent = this.stream.send('next', this.envelope.next(delivery.text), id);
+      const sent = this.stream.send(this.envelope.next(delivery.text), id);
       if (sent) await sent;
     }
     await deliveries.return();
   }
 
   private complete(): void {
-    void this.stream.send('complete', this.envelope.complete);
+    this.stream.tell('complete', this.envelope.complete);
   }
 
   private sendErrors(errors: readonly unknown[]): void {
     const shown = errors.map((error) => this.errors.present(error));
-    void this.stream.send('next', this.envelope.next(JSON.stringify({ errors: shown })));
+    this.stream.tell('next', this.envelope.next(JSON.stringify({ errors: shown })));
   }
 }

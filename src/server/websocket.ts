@@ -183,7 +183,7 @@ function peerOf(client: ClientSocket, ids: OperationIds): ProtocolPeer {
     protocol: client.protocol,
     send: (data) => {
       const text = ids.translateOut(data);
-      return text === null ? undefined : client.send(text);
+      return text === null ? undefined : client.answer(text);
     },
     close: (code = 1000, reason = '') => client.close(code, reason),
     onMessage: (handle) => client.onMessage((data) => passOn(data, handle)),

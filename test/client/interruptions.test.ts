@@ -277,6 +277,23 @@ test('one who does not read holds a bounded number of lines, and misses none', a
   expect(server.asked[1]).toBeLessThan(10_010);
 });
 
+test('one who does not read holds a bounded number of bytes, and misses none', async () => {
+  const [total, megabyte] = [24, 'x'.repeat(2 ** 20)];
+  const left = new Promise((resolve) => {
+    server.onSubscribe = (socket, asked) => {
+      socket.once('close', resolve);
+      ScriptedServer.sendLines(socket, asked, total - asked.after, megabyte);
+    };
+  });
+  const lines = client.runEvents('run');
+  expect((await lines.next()).value).toMatchObject({ seq: 1 });
+  await left;
+  for (let seq = 2; seq <= total; seq += 1) expect((await lines.next()).value).toMatchObject({ seq });
+  expect(server.asked).toHaveLength(2);
+  expect(server.asked[1]).toBeGreaterThanOrEqual(15);
+  expect(server.asked[1]).toBeLessThanOrEqual(17);
+});
+
 test('browsers and newer Nodes bring their own WebSocket; without one it says what to do', async () => {
   expect(() => makeClient(server.url, { webSocketImpl: undefined })).toThrow(/WebSocket implementation/);
   const { WebSocket } = await import('ws');

@@ -55,9 +55,9 @@ export class ScriptedServer {
     return this.sockets.clients.size;
   }
 
-  static sendLines(socket: WebSocket, { id, after }: Asked, count: number): void {
+  static sendLines(socket: WebSocket, { id, after }: Asked, count: number, filler = ''): void {
     for (let seq = after + 1; seq <= after + count; seq += 1) {
-      const payload = { data: { runEvents: { seq, message: `line ${seq}` } } };
+      const payload = { data: { runEvents: { seq, message: `line ${seq}${filler}` } } };
       socket.send(JSON.stringify({ id, type: 'next', payload }));
     }
   }

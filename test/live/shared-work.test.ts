@@ -165,3 +165,28 @@ describe('progress', () => {
     },
   );
 });
+
+test('like boards: one read and one execution per change', async () => {
+  const row = await makeRow(app.db, world.home, opsRunMachine);
+  const query = `subscription ($kind: RunKind) { runChanged(kind: $kind) { id lastSeq ... on OpsRun { status } } }`;
+  await gather(query, { kind: 'OPS' }, [ADMIN_KEY]);
+  const reads = countReads(/^SELECT .*FROM ops_run WHERE id = ANY/s);
+  const changes = [
+    ['claim', 'CLAIMED'],
+    ['start', 'RUNNING'],
+    ['succeed', 'SUCCESS'],
+  ] as const;
+  const work = await workOf(async () => {
+    for (const [event, status] of changes) {
+      await fire(app.db, row, event);
+      const shown = await untilAllHeard(({ payload }) =>
+        JSON.stringify(payload).includes(`"status":"${status}"`),
+      );
+      expect(new Set(shown).size).toBe(1);
+    }
+  });
+  expect(work).toEqual({ deliveries: CROWD * changes.length, executions: changes.length });
+  expect(reads()).toBeGreaterThanOrEqual(changes.length);
+  // A change may ring more than once.
+  expect(reads()).toBeLessThanOrEqual(2 * changes.length);
+});

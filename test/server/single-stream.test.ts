@@ -74,6 +74,27 @@ test('a single connection that is not read is cut at the limit of bytes, and its
   expect(response.complete).toBe(false);
 });
 
+test('a single connection that is read is sent all that its sources have at once', async () => {
+  await start();
+  const { response, add } = await openSingle();
+  const heard = new Map<string, number>();
+  let line = '';
+  response.setEncoding('utf8').on('data', (chunk: string) => {
+    const lines = (line + chunk).split('\n');
+    line = lines.pop()!;
+    for (const [, id] of lines.map((each) => /^data: \{"id":"(\d+)"/.exec(each) ?? [])) {
+      if (id !== undefined) heard.set(id, (heard.get(id) ?? 0) + 1);
+    }
+  });
+  for (let n = 0; n < 10; n += 1) {
+    expect(await add(String(n), { query: 'subscription { flood(bytes: 131072) }' })).toBe(202);
+  }
+  const isEnough = (): boolean => heard.size === 10 && Math.min(...heard.values()) >= 20;
+  while (!isEnough()) await once(response, 'data');
+  expect(stage.openFloods).toBe(10);
+  response.destroy();
+});
+
 test('a single connection whose key is revoked: each subscription is told why, in its own words', async () => {
   await start();
   const { response, add } = await openSingle();
@@ -133,6 +154,23 @@ test('a single connection by hand: every step out of order is refused', async ()
   ];
   expect(statuses).toEqual([409, 400, 400, 202, 409, 404, 404, 404, 200]);
   request.destroy();
+});
+
+test('a single connection is reserved, and its subscriptions ended, whatever type its no body is said to be of', async () => {
+  await start();
+  for (const path of ['/graphql', '/graphql/stream']) {
+    const headers = { authorization: 'Bearer good', 'content-type': 'application/json' };
+    const reserved = await send(server, { method: 'PUT', path, headers });
+    expect(reserved.status).toBe(201);
+    const ending = {
+      method: 'DELETE',
+      path: `${path}?operationId=1`,
+      headers: { ...headers, 'x-graphql-event-stream-token': reserved.text },
+    };
+    expect((await send(server, ending)).status).toBe(200);
+    const nonsense = { method: 'PUT', path, headers, body: '{' };
+    expect((await send(server, nonsense)).status).toBe(400);
+  }
 });
 
 test('streams may be reserved up to a number by each key, for itself; one that ends makes room', async () => {

@@ -29,7 +29,7 @@ const SDL = `
   type ItemConnection { nodes: [Item!]! pageInfo: PageInfo! totalCount: Int! }
   type PageInfo { hasNextPage: Boolean! endCursor: String }
   type Mutation { add(numbers: [Int!]!): Int! }
-  type Tick { n: Int! visit: Int! actor: String! }
+  type Tick { n: Int! visit: Int! actor: String! text: String! }
   type Line { seq: Int! }
   type Subscription {
     ticks(count: Int! = 3): Tick!

@@ -1,6 +1,5 @@
 // Subscriptions over a WebSocket: what is shared between clients, what is refused, and how a socket ends.
 import { once } from 'node:events';
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import type { GraphqlServer } from '../../src/server/http.js';
 import type { Limits } from '../../src/server/limits.js';
@@ -221,14 +220,6 @@ test('a frame that is too big, a wrong subprotocol and silence are closed with t
   expect((await silent.closed).code).toBe(4408);
 });
 
-test('a client that leaves a ping unanswered is cut; one that answers stays', async () => {
-  await start({ pingMs: 300 });
-  const deaf = await RawClient.connect(server, {}, { autoPong: false });
-  const good = await RawClient.connect(server);
-  await deaf.closed;
-  expect(good.socket.readyState).toBe(good.socket.OPEN);
-});
-
 test('a key that is revoked loses its sockets with 4401, others keep theirs', async () => {
   await start({ reauthenticateMs: 1_000_000 });
   const [revoked] = await watchers(1);
@@ -245,44 +236,6 @@ test('without word of a revocation, keys are looked at now and then', async () =
   const [revoked] = await watchers(1);
   stage.revoked = true;
   expect((await revoked!.closed).code).toBe(4401);
-});
-
-test('a client that does not read is cut with 4413, its sources end, and others are served', async () => {
-  await start({ socketStallMs: 200 });
-  const [neighbour] = await watchers(1);
-  const client = await RawClient.connect(server, { authorization: 'good' });
-  client.socket.pause();
-  const ended = once(stage, 'flood ended');
-  client.subscribe('f', 'subscription { flood(bytes: 100000) }');
-  await ended;
-  tick(1);
-  await neighbour!.hear(isNext);
-  client.socket.resume();
-  expect((await client.closed).code).toBe(4413);
-});
-
-test('many subscriptions that are not read are cut at the limit of bytes', async () => {
-  await start({ socketStallMs: 1_000_000, socketBufferBytes: 1_000_000 });
-  const client = await RawClient.connect(server, { authorization: 'good' });
-  client.socket.pause();
-  const ended = once(stage, 'flood ended');
-  for (let n = 0; n < 50; n += 1) client.subscribe(String(n), 'subscription { flood(bytes: 1000000) }');
-  await ended;
-  client.socket.resume();
-  expect((await client.closed).code).toBe(4413);
-});
-
-test('a slow client that does read is waited for', async () => {
-  await start({ socketStallMs: 1_000 });
-  const client = await RawClient.connect(server, { authorization: 'good' });
-  client.subscribe('f', 'subscription { flood(bytes: 500000) }');
-  for (let round = 0; round < 10; round += 1) {
-    client.socket.pause();
-    await delay(20);
-    client.socket.resume();
-    await once(client.socket, 'message');
-  }
-  expect(client.socket.readyState).toBe(client.socket.OPEN);
 });
 
 test('the server stops: every client is told 1001', async () => {
