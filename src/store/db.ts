@@ -109,13 +109,15 @@ export class Database {
     const { connection, cause } = watchFaults(client);
     let fault: Error | undefined;
     try {
-      // Not awaited yet, so that it goes out with the first statement. Where it fails, so do all that follow.
-      const begun = connection.query(
-        `BEGIN ISOLATION LEVEL ${isolation};
-         SELECT set_config('runledger.actor', ${client.escapeLiteral(actor)}, true)`,
-      );
-      const working = work(connection);
-      const committed = isAtOnce ? connection.query('COMMIT') : null;
+      const { begun, working, committed } = inOneWrite(client, () => ({
+        // Not awaited yet, so that it goes out with the first statement. Where it fails, so do all that follow.
+        begun: connection.query(
+          `BEGIN ISOLATION LEVEL ${isolation};
+           SELECT set_config('runledger.actor', ${client.escapeLiteral(actor)}, true)`,
+        ),
+        working: work(connection),
+        committed: isAtOnce ? connection.query('COMMIT') : null,
+      }));
       const result = await working;
       await begun;
       await (committed ?? connection.query('COMMIT'));
@@ -167,6 +169,17 @@ function openPool({ url, maxConnections = 20, readOnly, onIdleError }: DatabaseO
   // would end the process; this way the next statement fails.
   pool.on('connect', (connection) => connection.on('error', () => {}));
   return pool;
+}
+
+/** What `issue` sends goes out together: each write of its own would wake the server, and us with the answer. */
+function inOneWrite<T>(client: pg.PoolClient, issue: () => T): T {
+  const { stream } = (client as unknown as pg.Client).connection;
+  stream.cork();
+  try {
+    return issue();
+  } finally {
+    stream.uncork();
+  }
 }
 
 /** Prisma wants a pool, and asks it as we do: by one object. */
