@@ -22,7 +22,14 @@ import {
   type WebhookBatch,
 } from '../store/webhook-cursor.js';
 import { settlePing } from '../store/webhook-ping.js';
-import { noteRefused, noteTaken, releaseRun, settleRefused, settleTaken } from '../store/webhook-settle.js';
+import {
+  noteRefused,
+  noteTaken,
+  releaseRun,
+  settleRefused,
+  settleTaken,
+  wasSavedSince,
+} from '../store/webhook-settle.js';
 import { tellingOf, type Log } from './log.js';
 import type { RunnerObserver } from './observer.js';
 
@@ -51,7 +58,8 @@ export class WebhookSender {
     const { kind, runId, endpoint } = claimed;
     const deliveryId = webhookDeliveryId(kind, runId, first, last);
     const refusal = await this.#post(endpoint, deliveryId, bodyOf(claimed, deliveryId, batch), signal);
-    if (refusal !== null && signal.aborted) return releaseRun(db, claimed);
+    if (refusal !== null && (signal.aborted || (await wasSavedSince(db, endpoint))))
+      return releaseRun(db, claimed);
     if (refusal !== null) return this.#settleRefused(claimed, refusal);
     await settleTaken(db, claimed, coveredSeq);
     await noteTaken(db, endpoint.id);

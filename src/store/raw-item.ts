@@ -111,14 +111,18 @@ export async function noteSeen(
   );
 }
 
-/** Whether the run has read the record by now, be it that it was set aside. */
+/**
+ * Whether the run has read the record by now, be it that it was set aside. One that another run has read since this
+ * one began is known as well, and may have been read here before.
+ */
 export async function wasRead(
   db: Database,
   { runId, sourceId }: Pick<Reading, 'runId' | 'sourceId'>,
   externalId: string,
 ): Promise<boolean> {
   const rows = await db.query(
-    `SELECT 1 FROM raw_item WHERE source_id = $1 AND external_id = $3 AND run_id = $2
+    `SELECT 1 FROM raw_item WHERE source_id = $1 AND external_id = $3
+       AND (run_id = $2 OR fetched_at >= (SELECT started_at FROM run_metadata WHERE run_id = $2))
      UNION ALL SELECT 1 FROM rejected_record WHERE run_id = $2 AND external_id = $3 LIMIT 1`,
     [sourceId, runId, externalId],
   );

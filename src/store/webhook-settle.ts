@@ -3,7 +3,7 @@
 // row: a run, an endpoint and whoever saves it never wait for each other in a circle.
 
 import type { Database } from './db.js';
-import type { ClaimedRun } from './webhook-cursor.js';
+import type { ClaimedEndpoint, ClaimedRun } from './webhook-cursor.js';
 
 type Claim = Pick<ClaimedRun, 'id' | 'epoch'>;
 
@@ -51,6 +51,15 @@ export async function releaseRun(db: Database, { id, epoch }: Claim): Promise<vo
     id,
     epoch,
   ]);
+}
+
+/** Saved since it was claimed: what fails may be the address or the secret that it had then. */
+export async function wasSavedSince(db: Database, { id, row }: ClaimedEndpoint): Promise<boolean> {
+  const rows = await db.query(
+    'SELECT FROM webhook_endpoint WHERE id = $1 AND secrets IS DISTINCT FROM $2::text',
+    [id, row.secrets],
+  );
+  return rows.length > 0;
 }
 
 export interface EndpointFailure {

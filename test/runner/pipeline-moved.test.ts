@@ -127,6 +127,30 @@ describe('a feed that never rests', () => {
   });
 });
 
+test('what another run of the source has read since is no gap: a run goes back by a page, not to its beginning', async () => {
+  const feed = await world.feed({ size: 300 }, ONE);
+  const worker = world.worker();
+  const begin = async (pages: number): Promise<string> => {
+    const { id } = await world.start(feed, 'full', { allowConcurrent: true });
+    await worker.step(worker.plans);
+    for (let page = 0; page < pages; page += 1) await worker.step(worker.pages);
+    return id;
+  };
+  const first = await begin(6);
+  const page = await worker.claimed(worker.pages);
+  const other = await begin(6);
+  feed.changes.remove(5, Date.now());
+  feed.changes.add(300, 4_000_000, Date.now());
+  await page.process(new AbortController().signal);
+  await worker.drain();
+  const runs = await Promise.all([first, other].map((id) => world.find(id)));
+  for (const run of runs) expect(run).toMatchObject({ status: 'COMPLETED', recordsMissing: 0 });
+  const [lines, others] = await Promise.all(runs.map(goneBack));
+  expect(lines).toHaveLength(1);
+  // None, where the first has read by then what it comes to.
+  expect(others!.length).toBeLessThanOrEqual(1);
+});
+
 test('a feed that rests is asked for each of its pages once, where they always began', async () => {
   const feed = await world.feed({ size: 100 }, ONE);
   const { id } = await world.start(feed);

@@ -175,6 +175,26 @@ describe('an endpoint that fails and is saved again', () => {
     expect(hooks.seqs('/typo', runId)).toEqual([1, 2]);
   });
 
+  test.each([404, 410])(
+    'is tried at once though the former address answers %i to a try under way',
+    async (status) => {
+      const { receiver } = hooks;
+      await hooks.makeDue();
+      receiver.answers.set('/typo', 'hang');
+      const trying = hooks.deliver();
+      await until(
+        async () => receiver.at('/typo').length,
+        (count) => count === 1,
+      );
+      await hooks.save('/typo', { id, url: receiver.url('/right') });
+      receiver.release(status);
+      await trying;
+      expect(await hooks.endpoint('/typo')).toMatchObject({ enabled: true, failures: 0 });
+      await hooks.deliver();
+      expect(hooks.seqs('/right', runId)).toEqual([1, 2]);
+    },
+  );
+
   test('waits where it was when nothing of that was changed, or it is off', async () => {
     expect(await hooks.save('/typo', { id, secret: null, batchSize: 7 })).toMatchObject({ failures: 1 });
     await hooks.deliver();

@@ -52,9 +52,9 @@ export class Receiver {
     return this.received.at(-1)!;
   }
 
-  /** Answers 200 to all that hangs. */
-  release(): void {
-    for (const response of this.#hanging.splice(0)) response.writeHead(200).end();
+  /** Answers all that hangs. */
+  release(status = 200): void {
+    for (const response of this.#hanging.splice(0)) response.writeHead(status).end();
   }
 
   async stop(): Promise<void> {
