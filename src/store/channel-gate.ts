@@ -136,11 +136,17 @@ export async function keepSlot(
 /** Frees the slots of workers that are gone. Locked in order: two processes may find the same workers gone. */
 export async function freeSlots(db: Database, workerIds: readonly string[]): Promise<void> {
   const dead = `SELECT key FROM jsonb_object_keys(channel.slots) AS key WHERE split_part(key, '#', 1) = ANY($1)`;
-  await db.query(
-    `UPDATE channel SET slots = slots - ARRAY(${dead})
-     WHERE id = ANY(ARRAY(SELECT id FROM channel WHERE EXISTS (${dead}) ORDER BY id FOR NO KEY UPDATE))`,
-    [workerIds],
-  );
+  await db.transaction('system', async (connection) => {
+    const { rows } = await connection.query<{ id: string }>(
+      `SELECT id FROM channel WHERE EXISTS (${dead}) ORDER BY id FOR NO KEY UPDATE`,
+      [workerIds],
+    );
+    if (rows.length === 0) return;
+    await connection.query(`UPDATE channel SET slots = slots - ARRAY(${dead}) WHERE id = ANY($2)`, [
+      workerIds,
+      rows.map(({ id }) => id),
+    ]);
+  });
 }
 
 export interface CircuitRule {
@@ -161,7 +167,10 @@ export async function noteAnswers(
 ): Promise<CircuitState> {
   // A transaction is begun again where it lost a race: what a channel has answered must not be lost.
   const [moved] = await db.transaction('system', async (connection) => {
-    const { rows } = await connection.query<{ before: CircuitState; after: CircuitState }>(
+    // A statement of its own: the next one sees the row that was locked. One that locks the newest version and then
+    // moves the one it saw waits at that for those who wait for it, while a run of the channel is being made.
+    const locked = connection.query('SELECT 1 FROM channel WHERE id = $1 FOR NO KEY UPDATE', [channelId]);
+    const moving = connection.query<{ before: CircuitState; after: CircuitState }>(
       `WITH counted AS (
        INSERT INTO channel_throttle (tenant_id, channel_id, count, at)
        SELECT tenant_id, id, $8, clock_timestamp() FROM channel WHERE id = $1 AND $8 > 0
@@ -177,12 +186,13 @@ export async function noteAnswers(
      FROM (
        SELECT circuit, CASE WHEN $3 THEN $4 ELSE consecutive_429 + $4 END AS throttles,
          ($2 > 0 AND consecutive_429 + $2 > $5) OR $7 > $5 AS opens
-       FROM channel WHERE id = $1 FOR NO KEY UPDATE
+       FROM channel WHERE id = $1
      ) next
      WHERE id = $1 AND NOT (next.circuit = 'OPEN' AND channel.circuit_open_until > clock_timestamp())
      RETURNING next.circuit AS before, channel.circuit AS after`,
       [channelId, leading, sawOther, trailing, toleratedThrottles, openMs, longest, throttled],
     );
+    const [, { rows }] = await Promise.all([locked, moving]);
     return rows;
   });
   if (!moved) return 'OPEN';

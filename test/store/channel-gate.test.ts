@@ -1,4 +1,5 @@
 // The gate's state in the channel's row, with many at it at once: one rate, one breaker, one limit of batches.
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { admitBatch, countStreaks } from '../../src/domain/channel-gate.js';
 import {
@@ -10,6 +11,7 @@ import {
   type GateRequest,
 } from '../../src/store/channel-gate.js';
 import { findClaimableRun, nextClaimDelayMs } from '../../src/store/claim.js';
+import type { Connection, Database } from '../../src/store/db.js';
 import { createTestDatabase, type TestDatabase } from '../support/database.js';
 import { makeQueuedRun, seedWorld, type World } from '../support/fixtures.js';
 import { linesOf, type Row } from './rows.js';
@@ -220,5 +222,55 @@ describe('slots', () => {
     await leave();
     expect(await findClaimableRun(database.db)).toMatchObject({ runId: run.id });
     await database.db.query('UPDATE rule_run SET paused = true');
+  });
+});
+
+describe('while a run of the channel is being made', () => {
+  /** Somebody moves the row, and lets go of it when all of `works` wait; answers how often they were tried. */
+  async function countTries(works: readonly ((db: Database) => Promise<unknown>)[]): Promise<number> {
+    let tries = 0;
+    const db = new Proxy(database.db, {
+      get(real, key) {
+        if (key !== 'transaction') {
+          const value: unknown = Reflect.get(real, key, real);
+          return typeof value === 'function' ? value.bind(real) : value;
+        }
+        return (actor: string, work: (connection: Connection) => Promise<unknown>) =>
+          real.transaction(actor, (connection) => {
+            tries += 1;
+            return work(connection);
+          });
+      },
+    });
+    await database.db.transaction('maker', async (maker) => {
+      // As the foreign key of a new run has it, until all its targets are there.
+      await maker.query('SELECT 1 FROM channel WHERE id = $1 FOR KEY SHARE', [channelId]);
+      const { working } = await database.db.transaction('mover', async (mover) => {
+        await mover.query('UPDATE channel SET consecutive_429 = consecutive_429 WHERE id = $1', [channelId]);
+        const started = Promise.all(works.map((work) => work(db)));
+        await untilLocksWait(works.length);
+        return { working: started };
+      });
+      await working;
+    });
+    return tries;
+  }
+
+  async function untilLocksWait(count: number): Promise<void> {
+    const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    while ((await database.db.query(waiting)).length < count) await setTimeout(5);
+  }
+
+  test('answers that are noted at once do not lock each other out', async () => {
+    const noting = (db: Database) => noteAnswers(db, channelId, countStreaks([true]), RULE);
+    expect(await countTries([noting, noting, noting])).toBe(3);
+    expect(await row()).toMatchObject({ consecutive_429: 3 });
+  });
+
+  test('nor do those who free the slots of the same dead worker', async () => {
+    await enter({ slot: 'dead#1', concurrency: 5 });
+    const freeing = (db: Database) => freeSlots(db, ['dead']);
+    expect(await countTries([freeing, freeing, freeing])).toBe(3);
+    expect(await row()).toMatchObject({ slots: {} });
   });
 });
