@@ -50,7 +50,8 @@ export async function savePolicy(
   { tenantId }: Viewer,
   input: PolicyInput,
 ): Promise<TenantPolicy> {
-  checkFigure('threshold', input.threshold, 0, 1_000_000_000);
+  const isShare = POLICY_RULES[input.policy].measure === 'success_rate';
+  checkFigure('threshold', input.threshold, 0, isShare ? 100 : 1_000_000_000);
   checkFigure('windowSeconds', input.windowSeconds, 60, 30 * DAY_S);
   checkFigure('cooldownSeconds', input.cooldownSeconds, 0, DAY_S);
   if (input.windowSeconds !== null && POLICY_RULES[input.policy].windowSeconds === null) {

@@ -105,6 +105,11 @@ describe('policies', () => {
       windowSeconds: null,
       cooldownSeconds: 300,
     });
+    const above = await ask(SAVE, { input: { policy: 'LOW_SUCCESS_RATE', threshold: 100.5 } });
+    expect(above.data.saveAlertPolicy).toMatchObject({
+      alertPolicy: null,
+      userErrors: [{ code: 'INVALID_INPUT', field: ['input', 'threshold'] }],
+    });
     const refused = await ask(SAVE, { input: { policy: 'DLQ_BACKLOG', threshold: -7 } });
     expect(refused.data.saveAlertPolicy).toMatchObject({
       alertPolicy: null,

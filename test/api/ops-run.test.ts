@@ -235,6 +235,37 @@ describe('another worker', () => {
   });
 });
 
+describe('a run that was never claimed', () => {
+  const illegal = (from: OpsRunStatus, allowed: string[]) => [
+    { code: 'ILLEGAL_TRANSITION', details: { machine: 'ops_run', from, allowed } },
+  ];
+
+  test('has no claim to lose: its state refuses, and says what is allowed', async () => {
+    const { id } = await queue();
+    await expectUnchanged(id, async () => {
+      for (const more of [{}, { attempt: 1 }]) {
+        const refusals = [
+          await append(id, more),
+          await finish(id, 'SUCCESS', more),
+          await finish(id, 'FAILED', more),
+          await heartbeat(id, 'worker-1', 1),
+        ];
+        for (const { userErrors } of refusals)
+          expect(userErrors).toMatchObject(illegal('QUEUED', ['cancel', 'claim']));
+      }
+    });
+    await operator.ask(CANCEL, { input: { runId: id } });
+    await expectUnchanged(id, async () => {
+      for (const { userErrors } of [
+        await append(id),
+        await finish(id, 'SUCCESS'),
+        await finish(id, 'CANCELLED'),
+      ])
+        expect(userErrors).toMatchObject(illegal('CANCELLED', []));
+    });
+  });
+});
+
 describe('a run that has ended', () => {
   const ends: OpsRunStatus[] = ['SUCCESS', 'FAILED'];
   test.each(ends)('as %s is not finished again, takes no event and is not cancelled', async (status) => {
