@@ -88,7 +88,9 @@ test('two servers tell of an alert once and start a tick once, whatever a sink d
     { name: 'often', kind: 'PIPELINE', sourceId: data.sources[0].id, cron: '0 0 1 1 *' },
     'schedule { id }',
   );
-  await database.db.query(`UPDATE schedule SET next_at = now() WHERE id = $1`, [schedule!.id]);
+  await database.db.query(`UPDATE schedule SET next_at = date_trunc('second', now()) WHERE id = $1`, [
+    schedule!.id,
+  ]);
   await until(
     () => database.db.query('SELECT 1 FROM run_metadata'),
     (runs) => runs.length > 0,

@@ -71,9 +71,9 @@ function save(overrides: Partial<ScheduleInput> = {}): Promise<ScheduleRow> {
   });
 }
 
-/** As if its time had come so long ago; whole minutes, as ticks are. */
+/** As if its time had come so long ago; whole seconds, which is as exact as a tick is kept. */
 function makeDue(minutesAgo = 0): Promise<unknown> {
-  return query(`UPDATE schedule SET next_at = date_trunc('minute', now()) - $1 * interval '1 minute'`, [
+  return query(`UPDATE schedule SET next_at = date_trunc('second', now()) - $1 * interval '1 minute'`, [
     minutesAgo,
   ]);
 }
@@ -225,7 +225,7 @@ describe('a run that is not seen before it is queued', () => {
     const confirm = (preview as { hash: string }).hash;
     await queueRuleRun(database.db, viewer, { runId: second.lastRunId!, idempotencyKey: null, confirm });
     await saveGuardrails(database.db, viewer, { maxTargets: 10, maxChangePercent: null });
-    await query(`UPDATE schedule SET next_at = date_trunc('minute', now()) - interval '30 seconds'`);
+    await query(`UPDATE schedule SET next_at = date_trunc('second', now()) - interval '30 seconds'`);
     await work();
     expect((await ruleRuns()).map(({ status }) => status)).toEqual(['CANCELLED', 'QUEUED', 'QUEUED']);
   });
@@ -301,7 +301,7 @@ describe('trouble', () => {
       CREATE TRIGGER wait_long BEFORE INSERT ON rule_run FOR EACH ROW
         WHEN (NEW.actor = 'schedule:slow') EXECUTE FUNCTION wait_long()`);
     const makeDueNow = (name: string) =>
-      query(`UPDATE schedule SET next_at = date_trunc('minute', now()) WHERE name = $1`, [name]);
+      query(`UPDATE schedule SET next_at = date_trunc('second', now()) WHERE name = $1`, [name]);
     await makeDueNow('slow');
     const working = work();
     await until(
